@@ -1,8 +1,9 @@
 """Finds a deployed stack, with its outputs, cluster, files and jobs."""
 
 import os
+import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,12 @@ from typing import Any
 from cli import stack_file
 from cli.answer import Halt, waiting
 from cli.sandbox_folder import engine_options, find_sandbox, stack_command
-from infra.cluster.kubernetes import FORBIDDEN, UNREACHABLE, ApiError, ApiServer
+from infra.cluster.kubernetes import FORBIDDEN, UNREACHABLE, ApiError, ApiServer, CredentialsError, right
 from infra.cluster.stacks import Stacks, StacksError
 from infra.cluster.team_record import read_published
 from infra.stack.command_lines import Reader
 from infra.stack.manifests import Object
-from infra.stack.names import JOBSETS, PUBLISHED, QUEUE_LABEL, team_of
+from infra.stack.names import COLLECTIONS, CONFIG_MAPS, JOBSET_GROUP, JOBSETS, PUBLISHED, QUEUE_LABEL, team_of
 from infra.stack.published import Published, RecordError
 from infra.stack.settings.errors import nearest
 
@@ -28,11 +29,13 @@ class JobRef:
     namespace: str
     queue: str
     """ClusterQueue of its team, which has the name of the team. Empty: the job names no queue."""
+    kind: str = "JobSet"
+    """Kind of its object, which in a foreign cluster may be `Job`, `TrainJob` or any other that Kueue admits."""
 
     @classmethod
-    def of(cls, jobset: Object, namespace: str) -> "JobRef":
+    def of(cls, jobset: Object, namespace: str, kind: str = "JobSet") -> "JobRef":
         metadata = jobset["metadata"]
-        return cls(metadata["name"], namespace, team_of(metadata.get("labels", {}).get(QUEUE_LABEL, "")))
+        return cls(metadata["name"], namespace, team_of(metadata.get("labels", {}).get(QUEUE_LABEL, "")), kind)
 
     @property
     def full_name(self) -> str:
@@ -48,9 +51,6 @@ class Kubectl:
     context: str | None
     namespace: str | None
 
-    def __bool__(self) -> bool:
-        return any(vars(self).values())
-
     @property
     def words(self) -> list[str]:
         """Options of a command that make the same choice."""
@@ -58,10 +58,23 @@ class Kubectl:
 
 
 @dataclass(frozen=True)
+class Foreign:
+    """What a cluster serves whose jobs and queues belong to no stack, or a namespace of it."""
+
+    namespace: str
+    kueue: str | None
+    """Version of Kueue's API, such as `kueue.x-k8s.io/v1beta2`. None: it serves none that this program reads."""
+    has_jobsets: bool
+    notes: tuple[str, ...]
+    """What it does not serve."""
+
+
+@dataclass(frozen=True)
 class Deployed:
-    """A deployed stack."""
+    """A deployed stack, or a foreign cluster."""
 
     stack: str
+    """Name of the stack. Empty: the cluster is foreign."""
     outputs: Mapping[str, Any]
     api: ApiServer
     """API server of its cluster, accessed as this user."""
@@ -72,6 +85,13 @@ class Deployed:
     """Folder of the sandbox that has the stack. None: it is in Google Cloud."""
     kubectl: Kubectl | None = None
     """Choice of the cluster by a kubeconfig. None: Pulumi knows the stack."""
+    foreign: Foreign | None = None
+    """The foreign cluster. None: a stack published its record in the namespace, or Pulumi knows it."""
+
+    @property
+    def place(self) -> str:
+        """Where its jobs are, in words: `stack dev` or `namespace default`."""
+        return f"namespace {self.foreign.namespace}" if self.foreign else f"stack {self.stack}"
 
     @property
     def options(self) -> str:
@@ -102,6 +122,8 @@ class Deployed:
     @property
     def namespaces(self) -> list[str]:
         """Namespaces of the stack's teams, which have its jobs."""
+        if self.foreign:
+            return [self.foreign.namespace]
         queues: Mapping[str, str] = self.outputs.get("queues", {})
         return sorted({*queues.values(), *(job.namespace for job in self.jobs)})
 
@@ -109,9 +131,9 @@ class Deployed:
         """Return the stack's own job of a name, or its only job if `name` is None. Raise Halt unless it is one job."""
         if name is None and self.kubectl:
             # A member asks about jobs of the team, not only about those of the stack file.
-            found = [JobRef.of(each, namespace) for namespace in self.namespaces for each in self._jobsets(namespace)]
-            return choose_job(self.stack, found, name)
-        return choose_job(self.stack, self.jobs, name)
+            found = [ref for namespace in self.namespaces for ref in self._listed(namespace)]
+            return choose_job(self.place, found, name)
+        return choose_job(self.place, self.jobs, name)
 
     def find(self, name: str | None) -> JobRef:
         """Return the job `NAME` or `NAMESPACE/NAME`, even if it was submitted by hand; None: the stack's only job.
@@ -121,10 +143,15 @@ class Deployed:
         if name is None:
             return self.job(None)
         namespace, _, short = name.rpartition("/")
+        if not NAME.fullmatch(short):
+            raise Halt(f"expected the name of a job, which has letters, digits, dots and dashes, got {name!r}")
         own = [job for job in self.jobs if job.name == short]
         others = {each for each in self.namespaces if namespace in ("", each)} - {job.namespace for job in own}
         submitted = [found for each in sorted(others) if (found := self._submitted(each, short))]
-        return choose_job(self.stack, [*own, *submitted] or self.jobs, name)
+        if self.foreign and not submitted:
+            kinds = " or ".join(self._kinds)
+            raise Halt(f"{self.place} has no {kinds} {name!r}; `{self.reader.command('list')}` lists the jobs")
+        return choose_job(self.place, [*own, *submitted] or self.jobs, name)
 
     def word_for(self, job: JobRef) -> str:
         """Return the word that selects a job in a command. Two teams may have jobs of one name."""
@@ -133,30 +160,56 @@ class Deployed:
     def job_folder(self, job: JobRef) -> str:
         return f"{self.storage}/{job.name}"
 
-    def _jobsets(self, namespace: str) -> Sequence[Object]:
+    @property
+    def _kinds(self) -> Mapping[str, str]:
+        """Paths of its jobs by kind. Those of a stack are JobSets."""
+        return COLLECTIONS if self.foreign else {"JobSet": JOBSETS}
+
+    def _listed(self, namespace: str) -> Iterator[JobRef]:
+        path = ""
         try:
-            return self.api.request("GET", JOBSETS.format(namespace))["items"]
+            for kind, path in self._kinds.items():
+                for each in (self.api.find(path.format(namespace)) or {"items": []})["items"]:
+                    if kind == "JobSet" or QUEUE_LABEL in each["metadata"].get("labels", {}):
+                        yield JobRef.of(each, namespace, kind)
         except UNREACHABLE as error:
-            raise Halt(_advise(error)) from None
+            raise Halt(self._why(error, path)) from None
+
+    def _why(self, error: Exception, path: str) -> str:
+        if self.foreign and isinstance(error, ApiError) and error.status == FORBIDDEN:
+            return f"you may not {right(path.format(self.foreign.namespace))}"
+        return _advise(error)
 
     def _submitted(self, namespace: str, name: str) -> JobRef | None:
-        try:
-            found = self.api.find(f"{JOBSETS.format(namespace)}/{name}")
-        except ApiError:
-            return None  # A namespace that this user may not read has none of their jobs.
-        return JobRef.of(found, namespace) if found else None
+        for kind, path in self._kinds.items():
+            try:
+                found = self.api.find(f"{path.format(namespace)}/{name}")
+            except ApiError as error:
+                if self.foreign:
+                    raise Halt(self._why(error, path)) from None
+                continue  # A namespace that this user may not read has none of their jobs.
+            if found:
+                return JobRef.of(found, namespace, kind)
+        return None
 
 
-def choose_job(stack: str, jobs: Sequence[JobRef], name: str | None) -> JobRef:
+NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+"""Names of jobs and namespaces in Kubernetes."""
+_NAMED = 20
+"""Most jobs that a message names."""
+
+
+def choose_job(place: str, jobs: Sequence[JobRef], name: str | None) -> JobRef:
     """Return the job `NAME` or `NAMESPACE/NAME`, or the only job if `name` is None. Raise Halt unless it is one job."""
     found = [job for job in jobs if name in (None, job.name, job.full_name)]
     if name is not None and len(found) > 1:
         names = " or ".join(job.full_name for job in found)
         raise Halt(f"expected the name of one job, got {name!r}, which several namespaces have; use {names}")
     if len(found) != 1:
-        names = ", ".join(job.name for job in jobs) or "none"
+        names = ", ".join(job.name for job in jobs[:_NAMED]) or "none"
+        more = f" and {len(jobs) - _NAMED} more" if len(jobs) > _NAMED else ""
         got = "got no name" if name is None else f"got {name!r}"
-        raise Halt(f"expected one of the jobs of stack {stack} ({names}), {got}")
+        raise Halt(f"expected one of the jobs of {place} ({names}{more}), {got}")
     return found[0]
 
 
@@ -220,14 +273,63 @@ def from_outputs(stack: str, outputs: Mapping[str, Any], where: Stacks) -> Deplo
         ) from None
 
 
+def observed_by_kubeconfig(kubectl: Kubectl) -> Deployed:
+    """Return the stack that publishes its record in a namespace, or the namespace of a foreign cluster.
+
+    Raise Halt if the cluster cannot be reached, or the record cannot be read.
+    """
+    api, namespace = _connect(kubectl)
+    try:
+        published = read_published(api, namespace)
+    except (*UNREACHABLE, RecordError) as error:
+        if not isinstance(error, ApiError) or error.status != FORBIDDEN:
+            raise Halt(_advise(error)) from None
+        note = f"you may not {right(CONFIG_MAPS.format(namespace))}, where a stack would publish its record"
+        return _foreign(api, namespace, kubectl, note)
+    return _of_record(published, api, namespace, kubectl) if published else _foreign(api, namespace, kubectl)
+
+
+def foreign_by_kubeconfig(kubectl: Kubectl) -> Deployed:
+    """Return a namespace of a cluster, without asking for a record. Raise Halt if the cluster cannot be reached."""
+    return _foreign(*_connect(kubectl), kubectl)
+
+
+def _foreign(api: ApiServer, namespace: str, kubectl: Kubectl, *notes: str) -> Deployed:
+    from infra.cluster.kueue_objects import NoKueueError, served_version
+
+    missing, kueue, has_jobsets = list[str](), None, False
+    try:
+        has_jobsets = api.find(f"/apis/{JOBSET_GROUP}") is not None
+        kueue = served_version(api)
+    except NoKueueError as error:
+        missing.append(f"the cluster has no Kueue that this program reads: {error}")
+    except UNREACHABLE as error:
+        raise Halt(_advise(error)) from None
+    if not has_jobsets:
+        missing.append(f"the cluster has no JobSet, whose API group is {JOBSET_GROUP}")
+    foreign = Foreign(namespace, kueue, has_jobsets, (*notes, *missing))
+    return Deployed("", {}, api, "", (), kubectl=kubectl, foreign=foreign)
+
+
+def _connect(kubectl: Kubectl) -> tuple[ApiServer, str]:
+    """Return the chosen cluster and namespace. Raise Halt without credentials, or if it is no name of a namespace."""
+    try:
+        api, default = ApiServer.of_kubeconfig(kubectl.kubeconfig, kubectl.context)
+    except CredentialsError as error:
+        raise Halt(_advise(error)) from None
+    namespace = kubectl.namespace or default
+    if not NAME.fullmatch(namespace):
+        raise Halt(f"expected the name of a namespace, which has letters, digits and dashes, got {namespace!r}")
+    return api, namespace
+
+
 def deployed_by_kubeconfig(kubectl: Kubectl) -> Deployed:
     """Return the stack that publishes its record in a namespace, for users without access to Pulumi.
 
     Raise Halt if the cluster cannot be reached, the user is no member of the namespace's team, or it has no record.
     """
+    api, namespace = _connect(kubectl)
     try:
-        api, default = ApiServer.of_kubeconfig(kubectl.kubeconfig, kubectl.context)
-        namespace = kubectl.namespace or default
         published = read_published(api, namespace)
     except (*UNREACHABLE, RecordError) as error:
         raise Halt(_advise(error)) from None
@@ -236,6 +338,10 @@ def deployed_by_kubeconfig(kubectl: Kubectl) -> Deployed:
             f"expected the namespace of a team, got {namespace!r}, which has no ConfigMap {PUBLISHED}; pass"
             " --namespace, or let the stack's owner deploy it with this version: `multislice up -s STACK`"
         )
+    return _of_record(published, api, namespace, kubectl)
+
+
+def _of_record(published: Published, api: ApiServer, namespace: str, kubectl: Kubectl) -> Deployed:
     from sandbox.site import storage_beside
 
     if near := storage_beside(api.url):

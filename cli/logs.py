@@ -18,9 +18,9 @@ from cli.deployed import Deployed, JobRef
 from cli.sandbox_folder import find_sandbox
 from infra.cluster.job_logs import WHOLE, Line, Source, Which, Window, follow, host, hosts, leader
 from infra.cluster.job_pods import newest, pods_of
-from infra.cluster.job_state import LEADER, Outcome, leader_of, outcome_of
+from infra.cluster.job_state import LEADER, Outcome, as_jobset, leader_of, outcome_of
 from infra.cluster.kubernetes import UNREACHABLE, ApiError, Json
-from infra.stack.names import HEAD, JOBSETS
+from infra.stack.names import COLLECTIONS, HEAD
 from workloads.spec import ATTEMPT_BEGINS
 from workloads.terminal import inert
 
@@ -75,7 +75,8 @@ def logs(deployed: Deployed, selection: Selection, sandbox: Path | None, console
         ref = deployed.find(selection.job)
         if selection.follow:
             try:
-                ended = follow(deployed.api, ref.namespace, ref.name, selection.which, printer, selection.window())
+                which, window = selection.which, selection.window()
+                ended = follow(deployed.api, ref.namespace, ref.name, which, printer, window, ref.kind)
             except LookupError:
                 raise _missing(deployed, ref) from None
             return _status(ended, deployed, ref)
@@ -106,7 +107,8 @@ class Printer:
             self._write(f"{line.host}  {line.text}" if self.named else line.text)
             return
         # The colour of a host is the same in every call.
-        slice_index, host_index = (int(part) for part in line.host.rsplit("-", 2)[1:])
+        # Pods without a number have letters.
+        slice_index, host_index = (int(part, 36) for part in line.host.rsplit("-", 2)[1:])
         colour = _COLOURS[(slice_index * 3 + host_index) % len(_COLOURS)]
         name = Text(f"{line.host}  ", colour) if self.named else Text()
         self.console.print(name + Text(line.text), soft_wrap=True, highlight=False)
@@ -167,10 +169,11 @@ def _status(ended: Outcome | None, deployed: Deployed, ref: JobRef) -> int:
 
 
 def _read(deployed: Deployed, ref: JobRef, selection: Selection, site: "Site | None", printer: Printer) -> int:
-    jobset = deployed.api.find(f"{JOBSETS.format(ref.namespace)}/{ref.name}")
-    if jobset is None and not (selection.previous and site):
+    found_job = deployed.api.find(f"{COLLECTIONS[ref.kind].format(ref.namespace)}/{ref.name}")
+    if found_job is None and not (selection.previous and site):
         raise _missing(deployed, ref)
-    pods = pods_of(deployed.api, ref.namespace, ref.name)
+    jobset = as_jobset(found_job) if found_job else None
+    pods = pods_of(deployed.api, ref.namespace, ref.name, ref.kind)
     current = newest(pods, 0.0)
     if selection.host and current and selection.host not in [pod.host for pod in current]:
         names = ", ".join(pod.host for pod in current)

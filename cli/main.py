@@ -27,8 +27,7 @@ from cli.options import (
     folder_of,
     kubectl,
 )
-from cli.rehearse import any_cluster
-from cli.selected import STACK_VARIABLE, default_stack
+from cli.reading import reading
 from infra.stack.command_lines import DISTRIBUTION
 from workloads.terminal import Terminal
 
@@ -62,7 +61,7 @@ def _options(
 
 
 app.add_typer(lifecycle)
-app.add_typer(any_cluster)
+app.add_typer(reading)
 
 
 _Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also show how the review finds its answers.")]
@@ -161,121 +160,6 @@ def drift(stack: Stack, engine: On = None, sandbox: Sandbox = None, output: Tabl
     from cli import drift as command
 
     return command.drift(stack, folder_of(stack, engine, sandbox), output, Terminal(highlight=False))
-
-
-@app.command(cls=ClusterCommand)
-def status(
-    stack: Stack,
-    job: Job = None,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Watch until the job has ended.")] = False,
-    engine: On = None,
-    sandbox: Sandbox = None,
-    output: Output = "text",
-) -> int:
-    """Show slices, queues and a job: step, loss, time left, dollars. Exit status 2: with --watch, failed or missing."""
-    from cli.status import Watch
-    from cli.status import status as command
-
-    found, console = _deployed(stack, engine, sandbox), Terminal(highlight=False)
-    in_json = output == "json"
-    return Watch(found, job, console, in_json).run() if watch else command(found, job, console, json=in_json)
-
-
-@app.command("list", cls=ClusterCommand)
-def list_jobs(stack: Stack, engine: On = None, sandbox: Sandbox = None, output: Output = "text") -> int:
-    """List the jobs in the namespaces of a stack's teams: state, position in the queue, age, step."""
-    from cli.status import jobs
-
-    return jobs(_deployed(stack, engine, sandbox), Terminal(highlight=False), json=output == "json")
-
-
-@app.command(cls=ClusterCommand)
-def logs(
-    stack: Stack,
-    job: Job = None,
-    every: Annotated[bool, typer.Option("--all", help="Show all hosts with their names, not only the leader.")] = False,
-    host: Annotated[
-        str | None, typer.Option(metavar="HOST", help="Show one host, such as slice-0-1 or head-0-0.")
-    ] = None,
-    follow: Annotated[
-        bool,
-        typer.Option("--follow", "-f", help="Follow until the job has ended, across restarts and lost connections."),
-    ] = False,
-    previous: Annotated[
-        bool, typer.Option("--previous", "-p", help="Show logs of the attempt before the newest, if they still exist.")
-    ] = False,
-    tail: Annotated[
-        int | None, typer.Option(metavar="LINES", min=0, help="Number of last lines to show per host.")
-    ] = None,
-    since: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Show lines newer than a duration such as 30s, 10m, 2h or 1d.")
-    ] = None,
-    engine: On = None,
-    sandbox: Sandbox = None,
-    output: Output = "text",
-) -> int:
-    """Show logs of a job. Exit status 2: the job has failed."""
-    for name, given, other, also in (
-        ("--all", every, "--host", host is not None),
-        ("--follow", follow, "--previous", previous),
-    ):
-        if given and also:
-            raise typer.BadParameter(f"expected only one of {name} and {other}, got both")
-    from cli.logs import Selection, span
-    from cli.logs import logs as command
-
-    selection = Selection(job, every, host, follow, previous, tail, span(since) if since else None, output == "json")
-    folder = folder_of(stack, engine, sandbox)
-    return command(_deployed(stack, engine, sandbox), selection, folder, Terminal(highlight=False))
-
-
-@app.command(cls=ClusterCommand)
-def explain(stack: Stack, job: Job = None, engine: On = None, sandbox: Sandbox = None, output: Output = "text") -> int:
-    """Explain why a job waits, was evicted, restarted or failed, and what to do about it."""
-    from cli.explain.explain import command
-
-    return command(_deployed(stack, engine, sandbox), job, Terminal(highlight=False), json=output == "json")
-
-
-@app.command()
-def report(
-    target: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="JOB",
-            help="Storage path of a job (a folder or gs://BUCKET/JOB), folder of one run, or name of a job of the"
-            " stack. Default: the stack's only training job.",
-        ),
-    ] = None,
-    stack: Annotated[
-        str | None,
-        typer.Option(
-            "--stack",
-            "-s",
-            envvar=STACK_VARIABLE,
-            help="Stack whose checkpoint bucket has the files of the job. Default: the stack that Pulumi has selected.",
-        ),
-    ] = None,
-    engine: On = None,
-    sandbox: Sandbox = None,
-    page: Annotated[
-        str | None, typer.Option(metavar="FILE", help="File for the page. Default: report.html in the run's folder.")
-    ] = None,
-    watch: Annotated[
-        bool, typer.Option("--watch", "-w", help="Write the page every few seconds until the job has ended.")
-    ] = False,
-    output: Output = "text",
-) -> int:
-    """Report the time and money spent in a run of a job, by cause, error and start, and write an HTML page."""
-    from cli import report as command
-    from workloads.report.command import Asked
-
-    if target and command.is_folder(target, stack):
-        folder = target
-    else:
-        named = stack or default_stack()
-        folder = command.folder(target, named, folder_of(named, engine, sandbox))
-    return command.report(Asked(folder, page, output == "json", watch), Terminal(highlight=False))
 
 
 _Words = Annotated[
@@ -425,18 +309,10 @@ def profile(
     return command(_deployed(stack, engine, sandbox), job, folder, wait, Terminal(highlight=False), as_json=in_json)
 
 
-@app.command()
-def doctor(stack: Stack, engine: On = None, sandbox: Sandbox = None, output: Output = "text") -> int:
-    """Check a stack for problems and show how to repair them. Exit status 2: a check failed."""
-    from cli.doctor.doctor import doctor as command
-
-    return command(stack, folder_of(stack, engine, sandbox), Terminal(highlight=False), as_json=output == "json")
-
-
 def _deployed(stack: str | None, engine: Engine | None, sandbox: Path | None) -> "Deployed":
     from cli.deployed import Kubectl, deployed, deployed_by_kubeconfig
 
-    if chosen := Kubectl(**kubectl()):
+    if (chosen := Kubectl(**kubectl())).words:
         return deployed_by_kubeconfig(chosen)
     assert stack, "a command without a kubeconfig has a stack"
     return deployed(stack, folder_of(stack, engine, sandbox))

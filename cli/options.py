@@ -19,6 +19,7 @@ from cli import stack_file
 from cli.answer import Form, Halt, discard_output, exit_status, write_error
 from cli.sandbox_folder import DEFAULT, default_sandbox, is_of_sandbox
 from cli.selected import STACK_VARIABLE, default_stack
+from infra.stack.project import ProjectError
 
 
 def complete_stacks(incomplete: str) -> list[str]:
@@ -72,7 +73,7 @@ Job = Annotated[
     str | None,
     typer.Argument(
         metavar="JOB",
-        help="Name of a job, or NAMESPACE/JOB if several namespaces have one. Default: the stack's only job.",
+        help="Name of a job, or NAMESPACE/JOB if several namespaces have one. Default: the only job.",
         autocompletion=complete_jobs,
     ),
 ]
@@ -87,7 +88,7 @@ Context = Annotated[
 ]
 Namespace = Annotated[
     str | None,
-    typer.Option("--namespace", "-n", metavar="NAME", help="Namespace of your team. Default: that of the context."),
+    typer.Option("--namespace", "-n", metavar="NAME", help="Namespace of the jobs. Default: that of the context."),
 ]
 _NO_CHOICE: Mapping[str, str | None] = {"kubeconfig": None, "context": None, "namespace": None}
 _chosen: ContextVar[Mapping[str, str | None]] = ContextVar("kubectl", default=_NO_CHOICE)
@@ -99,6 +100,9 @@ def _kubectl(kubeconfig: Kubeconfig = None, context: Context = None, namespace: 
 
 class ClusterCommand(TyperCommand):
     """A command about a stack that Pulumi or a kubeconfig selects."""
+
+    needs_stack = True
+    """Whether it needs a stack, so that without a kubeconfig the one that Pulumi has selected is meant."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -120,12 +124,31 @@ class ClusterCommand(TyperCommand):
                 raise Halt(f"expected --stack or {words}, got {words} and --{', --'.join(given)}")
             ctx.params["stack"] = None
         else:
-            ctx.params["stack"] = ctx.params["stack"] or default_stack()
+            ctx.params["stack"] = ctx.params["stack"] or (default_stack() if self.needs_stack else None)
         token = _chosen.set(chosen)
         try:
             return super().invoke(ctx)
         finally:
             _chosen.reset(token)
+
+
+class ReadingCommand(ClusterCommand):
+    """A command about a stack, or about any cluster that a kubeconfig selects: see `chosen_stack`."""
+
+    needs_stack = False
+
+
+def chosen_stack(stack: str | None, engine: "Engine | None", sandbox: Path | None) -> str | None:
+    """Return the stack on the command line, or the one that Pulumi has selected. None: a kubeconfig selects a cluster,
+    if there are no options and the working folder is in no project, that of kubectl."""
+    if stack or any(kubectl().values()):
+        return stack
+    try:
+        return default_stack()
+    except ProjectError:
+        if engine or sandbox:
+            raise
+        return None
 
 
 def _is_typed(context: Any, name: str) -> bool:

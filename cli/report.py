@@ -21,9 +21,11 @@ def report(asked: Asked, console: Console) -> int:
         raise Halt(str(error)) from None
 
 
-def is_folder(target: str, stack: str | None) -> bool:
-    """Return whether `target` is a path. Otherwise it is the name of a job."""
-    return "/" in target or (stack is None and Path(target).exists())
+def is_folder(target: str, stack: str | None, *, by_kubeconfig: bool = False) -> bool:
+    """Return whether `target` is a path. Otherwise it is the name of a job, in a cluster possibly NAMESPACE/JOB."""
+    if by_kubeconfig:
+        return target.startswith("gs://") or ("/" in target and Path(target).exists())
+    return "/" in target or (not stack and Path(target).exists())
 
 
 def folder(job: str | None, stack: str, sandbox: Path | None) -> str:

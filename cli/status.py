@@ -1,7 +1,7 @@
 """`multislice status` and `multislice list` show the slices, queues and jobs of a stack."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -32,7 +32,6 @@ _LINES_PER_RUN = 20
 _RESTARTS_SHOWN = 3
 """Number of restarts, the newest ones, whose causes are listed."""
 _INDENT = 2
-_FILE_COLUMNS = 1000
 _STYLES = {
     State.MISSING: "dim",
     State.QUEUED: "yellow",
@@ -52,7 +51,7 @@ def status(deployed: Deployed, name: str | None, console: Console, *, json: bool
     """Print the stack and the job `name`, or all jobs of the stack if it is None."""
     observer = Observer(deployed)
     with waiting(_READING):
-        if name:
+        if name is not None:
             snapshot, job = observer.job(name)
             found = [job]
         else:
@@ -73,13 +72,22 @@ def jobs(deployed: Deployed, console: Console, *, json: bool) -> int:
     if json:
         console.out(as_json({"jobs": found, "notes": snapshot.notes}))
         return 0
-    if not console.is_terminal:
-        # Programs that read the table need whole names. The default is 80 columns.
-        console.width = _FILE_COLUMNS
-    console.print(table(found) if found else "no job")
+    recorded = _is_recorded(snapshot)
+    if not found:
+        console.print("no job")
+    elif console.is_terminal:
+        console.print(table(found, recorded=recorded))
+    else:
+        # Programs that read the table need whole names, and Rich takes long for thousands of rows.
+        console.out("\n".join(_lines(_columns(found, recorded=recorded))))
     for note in notes(snapshot):
         console.print(note)
     return 0
+
+
+def _is_recorded(snapshot: Snapshot) -> bool:
+    """Return whether jobs may have records. In a foreign cluster, they have some if they name a bucket."""
+    return bool(snapshot.stack) or any(job.folder for job in snapshot.jobs)
 
 
 @dataclass
@@ -174,12 +182,12 @@ def screen(snapshot: Snapshot, found: Sequence[JobStatus], columns: int) -> Rend
     width = min(columns, WIDTH)
     price = [] if snapshot.usd_per_hour is None else [per_hour(snapshot.usd_per_hour)]
     facts = [f"cluster {snapshot.cluster}"] if snapshot.cluster else []
-    heading = Text.assemble((snapshot.stack, "bold"), (" · ".join(["", *facts, *price]), "dim"))
+    heading = Text.assemble((snapshot.stack or snapshot.place, "bold"), (" · ".join(["", *facts, *price]), "dim"))
     parts: list[RenderableType] = [heading, Text(), _stack(snapshot)]
     if len(found) == 1:
         parts += [Text(), *_job(found[0], snapshot, width)]
     elif found:
-        parts += [Text(), table([summary(job, snapshot.at) for job in found])]
+        parts += [Text(), table([summary(job, snapshot.at) for job in found], recorded=_is_recorded(snapshot))]
     return Group(*parts, *notes(snapshot))
 
 
@@ -188,26 +196,49 @@ def notes(snapshot: Snapshot) -> list[RenderableType]:
     return [Text(), *(Text(note, "dim") for note in snapshot.notes)] if snapshot.notes else []
 
 
-def table(found: Sequence[Summary]) -> RenderableType:
-    """Return a table with one line per job."""
+def table(found: Sequence[Summary], *, recorded: bool = True) -> RenderableType:
+    """Return a table with one line per job; unless `recorded`, without what only the records of a job say."""
     shown = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
-    for name in ("job", "namespace", "state", "queue", "age", "step", "restarts", "$ so far"):
+    columns = _columns(found, recorded=recorded)
+    for name in columns:
         # The progress of an attempt without a step is a sentence.
-        shown.add_column(
-            name, no_wrap=name != "step", justify="right" if name in ("age", "restarts", "$ so far") else "left"
-        )
-    for job in found:
-        shown.add_row(
-            job.name,
-            job.namespace,
-            Text(job.state, _STYLES[job.state]),
-            job.queue if job.position is None else f"{job.queue}, position {job.position}",
-            "-" if job.age_seconds is None else duration(job.age_seconds),
-            job.progress.removeprefix("step ") or "-",
-            str(job.restarts),
-            dollars(job.usd),
-        )
+        shown.add_column(name, no_wrap=name != "step", justify="right" if name in _NUMBERS else "left")
+    for row in zip(*columns.values(), strict=True):
+        shown.add_row(*row)
     return shown
+
+
+_COLUMNS = ("job", "namespace", "state", "queue", "age", "step", "restarts", "$ so far")
+_OF_RECORDS, _NUMBERS = ("step", "$ so far"), ("age", "restarts", "$ so far")
+
+
+def _columns(found: Sequence[Summary], *, recorded: bool) -> dict[str, list[str | Text]]:
+    """Return the cells of a table of jobs by the name of their column."""
+    cells = zip(*map(_cells, found), strict=True)
+    return {name: [*each] for name, each in zip(_COLUMNS, cells, strict=True) if recorded or name not in _OF_RECORDS}
+
+
+def _lines(columns: Mapping[str, Sequence[str | Text]]) -> Iterator[str]:
+    """Yield the lines of a table for a file."""
+    aligned: list[list[str]] = []
+    for name, cells in columns.items():
+        texts = [name, *map(str, cells)]
+        width = max(map(len, texts))
+        aligned.append([text.rjust(width) if name in _NUMBERS else text.ljust(width) for text in texts])
+    yield from ("  ".join(row).rstrip() for row in zip(*aligned, strict=True))
+
+
+def _cells(job: Summary) -> tuple[str | Text, ...]:
+    return (
+        job.name,
+        job.namespace,
+        Text(job.state, _STYLES[job.state]),
+        job.queue if job.position is None else f"{job.queue}, position {job.position}",
+        "-" if job.age_seconds is None else duration(job.age_seconds),
+        job.progress.removeprefix("step ") or "-",
+        str(job.restarts),
+        dollars(job.usd),
+    )
 
 
 def line(job: JobStatus, at: float) -> str:
@@ -318,6 +349,7 @@ def _facts(job: JobStatus, figures: Summary) -> Iterator[tuple[str, RenderableTy
         yield from (("", text) for text in restart_lines(job)[-_RESTARTS_SHOWN:])
     if figures.state is State.FAILED and (end := first_cause(job, job.restarts)):
         yield "failed", f"{end.words(job.kind)}{', and the restarts are used up' if job.used_up else ''}"
-    if figures.slices:
-        hosts = str(figures.hosts) if figures.state.is_end else f"{figures.hosts_running} of {figures.hosts} running"
-        yield "hosts", f"{hosts} on {counted(figures.slices, 'slice')}"
+    if figures.hosts:
+        known = job.has_pods and not figures.state.is_end
+        hosts = f"{figures.hosts_running} of {figures.hosts} running" if known else str(figures.hosts)
+        yield "hosts", f"{hosts} on {counted(figures.slices, 'slice')}" if figures.slices else hosts

@@ -1,7 +1,7 @@
 """Check the chips that Google grants, the hosts of the slices, and the queues."""
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from cli.doctor.checks import Check, Findings, Google, Scope, failed, judge, ok, skipped
 from cli.observed.cluster import find_hostless, node_of, queue_of
@@ -125,7 +125,8 @@ def queues(scope: Scope) -> Findings:
             if found and stopped != "None":
                 yield ok(subject, f"admits no job, because its stopPolicy is {stopped}")
             else:
-                yield _check_active(scope, subject, found)
+                missing = failed(subject, "missing", scope.update("--refresh"))
+                yield check_active(subject, found, "kubectl describe clusterqueue") if found else missing
 
 
 def controllers(scope: Scope) -> Findings:
@@ -164,13 +165,12 @@ def waiting(scope: Scope) -> Findings:
         yield ok(f"namespace {namespace}", f"{len(waits)} waiting: {why}" if waits else "no job is waiting")
 
 
-def _check_active(scope: Scope, subject: str, found: Json | None) -> Check:
-    if found is None:
-        return failed(subject, "missing", scope.update("--refresh"))
+def check_active(subject: str, found: Json, fix: str) -> Check:
+    """Return whether a queue is active."""
     active = condition(found, "Active")
     if active.get("status") == "True":
         return ok(subject, active.get("message", "active"))
-    return failed(subject, active.get("message", "Kueue has not checked it yet"), "kubectl describe clusterqueue")
+    return failed(subject, active.get("message", "Kueue has not checked it yet"), fix)
 
 
 def _small(queue: str) -> Json:
@@ -188,20 +188,26 @@ def _small(queue: str) -> Json:
 
 def slices(scope: Scope) -> Findings:
     """Check that each slice has all its hosts and that all of them are usable."""
-    pools: defaultdict[str, list[Json]] = defaultdict(list)
-    for node in scope.listed(NODES):
-        if ACCELERATOR_LABEL in node["metadata"]["labels"]:
-            pools[node["metadata"]["labels"].get(NODE_POOL_LABEL, "without a node pool")].append(node)
+    pools = slices_of(scope.listed(NODES))
     yield from _check_hostless(scope, pools)
     hosts = {name: group.shape.hosts for name, group in scope.settings.slices.items()} if scope.settings else {}
     for name, nodes in sorted(pools.items()):
-        yield _check_slice(f"slice {name}", nodes, hosts)
+        yield check_slice(f"slice {name}", nodes, hosts)
     # A trainer can mark any node that it runs on, so more slices may be marked than hardware explains.
     marked = [name for name, nodes in sorted(pools.items()) if any(_mark(node) for node in nodes)]
     if len(marked) > 1:
         found = f"{len(marked)} of {len(pools)} slices are marked as bad: {', '.join(marked)}"
         fix = f"compare the annotation {BAD_HOST_KEY} of their nodes: one image or one job may have marked all of them"
         yield failed("bad hosts", found, fix)
+
+
+def slices_of(nodes: Iterable[Json]) -> Mapping[str, list[Json]]:
+    """Return the nodes with chips, by the name of their node pool."""
+    pools: defaultdict[str, list[Json]] = defaultdict(list)
+    for node in nodes:
+        if ACCELERATOR_LABEL in node["metadata"]["labels"]:
+            pools[node["metadata"]["labels"].get(NODE_POOL_LABEL, "without a node pool")].append(node)
+    return pools
 
 
 def pools(scope: Scope) -> Findings:
@@ -236,7 +242,8 @@ def _check_hostless(scope: Scope, pools: Collection[str]) -> Findings:
         yield ok("slices", "the cluster has no TPU node, because all slices are created on request")
 
 
-def _check_slice(subject: str, nodes: list[Json], hosts: Mapping[str, int]) -> Check:
+def check_slice(subject: str, nodes: list[Json], hosts: Mapping[str, int]) -> Check:
+    """Return whether a slice has all its hosts and all are usable; `hosts` has their numbers by slice group."""
     marks = {_name(node): mark for node in nodes if (mark := _mark(node))}
     cordoned = [_name(node) for node in nodes if node["spec"].get("unschedulable")]
     silent = [_name(node) for node in nodes if not is_true(node, "Ready")]

@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 
 import urllib3
 
-from cli.deployed import Deployed
+from cli.deployed import Deployed, Foreign
 from cli.sandbox_folder import stack_command
 from infra.cluster.kubernetes import ApiServer, Json
 from workloads.spec import Spec
@@ -138,6 +138,13 @@ class Scope:
         if self.deployed is None:
             raise NotAsked("the stack cannot be reached, see the group credentials")
         return self.deployed
+
+    @property
+    def foreign(self) -> Foreign:
+        """What its cluster serves, if a kubeconfig selects the cluster. Raise NotAsked otherwise."""
+        if self.up.foreign is None:
+            raise NotAsked("the cluster belongs to a stack")
+        return self.up.foreign
 
     def update(self, *options: str) -> str:
         """Return the command line that deploys the stack."""

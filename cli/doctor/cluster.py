@@ -34,7 +34,8 @@ def node_versions(scope: Scope) -> Findings:
     """Check that no node is newer or much older than the API server."""
     server = scope.api.request("GET", "/version")["gitVersion"]
     nodes = scope.listed(NODES)
-    kubelets = {node["metadata"]["name"]: node["status"]["nodeInfo"]["kubeletVersion"] for node in nodes}
+    joined = {node["metadata"]["name"]: node.get("status", {}).get("nodeInfo") for node in nodes}
+    kubelets = {name: info["kubeletVersion"] for name, info in joined.items() if info}
     apart = [name for name in kubelets if not 0 <= _minor(server) - _minor(kubelets[name]) <= _KUBELET_MINORS]
     if apart:
         such = f"{apart[0]} with {kubelets[apart[0]]}"

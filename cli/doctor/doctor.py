@@ -9,8 +9,8 @@ from rich.console import Console
 from cli import stack_file
 from cli.answer import NEGATIVE, Form, Halt, waiting, write
 from cli.answer import as_json as to_json
-from cli.deployed import deployed
-from cli.doctor import capacity, cluster, credentials
+from cli.deployed import Deployed, deployed
+from cli.doctor import any_cluster, capacity, cluster, credentials
 from cli.doctor.checks import Check, Findings, NotAsked, Scope, Verdict, failed, google, skipped
 from cli.doctor.unconfirmed import as_table, unconfirmed
 from infra.cluster.kubernetes import UNREACHABLE, ApiError
@@ -37,6 +37,18 @@ GROUPS: Mapping[str, tuple[Callable[[Scope], Findings], ...]] = {
 }
 
 
+GROUPS_OF_CLUSTER: Mapping[str, tuple[Callable[[Scope], Findings], ...]] = {
+    "rights": (any_cluster.rights,),
+    "APIs": (any_cluster.apis,),
+    "versions": (cluster.node_versions, any_cluster.controllers),
+    "clocks": (cluster.clock,),
+    "DNS": (cluster.endpoint,),
+    "queues": (any_cluster.queues, any_cluster.flavors),
+    "nodes": (any_cluster.slices,),
+}
+"""Checks of a cluster that a kubeconfig selects."""
+
+
 def doctor(stack: str, sandbox: Path | None, console: Console, *, as_json: bool) -> int:
     """Check a stack and return the exit status. `sandbox` is the folder of its sandbox. None: Google Cloud.
 
@@ -48,14 +60,24 @@ def doctor(stack: str, sandbox: Path | None, console: Console, *, as_json: bool)
     assumed = unconfirmed(scope.settings) if scope.settings and sandbox is None else ()
     listed = [{"subject": each.subject, "assumption": each.assumption, "how": each.how} for each in assumed]
     answer = to_json({"stack": stack, "checks": checks, "not_confirmed": listed})
-    tables = [_table(stack, checks), *([as_table(assumed)] if assumed else [])]
+    tables = [_table(f"stack {stack}", checks), *([as_table(assumed)] if assumed else [])]
     write(answer, tables, Form.JSON if as_json else Form.TEXT, console)
     return NEGATIVE if any(check.verdict is Verdict.FAILED for check in checks) else 0
 
 
-def examine(scope: Scope) -> Iterator[Check]:
+def doctor_of_cluster(deployed: Deployed, console: Console, *, as_json: bool) -> int:
+    """Check a cluster that a kubeconfig selects, and return the exit status."""
+    with waiting(f"checking {deployed.place}"):
+        scope = Scope("", None, deployed, "", None, NotAsked("the stack file, which has the project, is not known"))
+        checks = tuple(examine(scope, GROUPS_OF_CLUSTER))
+    form = Form.JSON if as_json else Form.TEXT
+    write(to_json({"place": deployed.place, "checks": checks}), [_table(deployed.place, checks)], form, console)
+    return NEGATIVE if any(check.verdict is Verdict.FAILED for check in checks) else 0
+
+
+def examine(scope: Scope, groups: Mapping[str, tuple[Callable[[Scope], Findings], ...]] = GROUPS) -> Iterator[Check]:
     """Yield the checks of all groups. A check that cannot be made does not affect the others."""
-    for group, questions in GROUPS.items():
+    for group, questions in groups.items():
         for question in questions:
             subject = question.__name__.replace("_", " ")
             try:
@@ -111,12 +133,12 @@ def scope_of(stack: str, sandbox: Path | None) -> Scope:
     return Scope(stack, settings, found, missing, sandbox, cloud, unread)
 
 
-def _table(stack: str, checks: tuple[Check, ...]) -> Table:
+def _table(title: str, checks: tuple[Check, ...]) -> Table:
     faults = [check for check in checks if check.verdict is Verdict.FAILED]
     asked = [check for check in checks if check.verdict is not Verdict.SKIPPED]
     verdict = f"{len(faults)} of {len(asked)} checks failed" if faults else f"all {len(asked)} checks passed"
     return Table(
-        title=f"stack {stack}",
+        title=title,
         verdict=f"{verdict}, {len(checks) - len(asked)} skipped",
         state="bad" if faults else "good",
         columns=("group", "subject", "", "result"),

@@ -30,7 +30,7 @@ def command(deployed: Deployed, name: str | None, console: Console, *, json: boo
 
 def explain(snapshot: Snapshot, job: JobStatus) -> tuple[Finding, ...]:
     """Return the findings about a job: first what delays it now, then what ended its earlier starts."""
-    found: list[Finding] = []
+    found: list[Finding] = [hosts.deleted(job)] if job.deleted else []
     if job.state is State.FAILED:
         found += hosts.failed(snapshot, job)
     elif job.state is not State.COMPLETED:

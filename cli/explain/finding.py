@@ -35,6 +35,7 @@ class Cause(StrEnum):
     RESTARTED = "restarted"
     FAILED = "failed"
     SILENT = "silent"
+    DELETED = "being deleted"
     COMPLETED = "completed"
     RUNNING = "running"
 
@@ -58,7 +59,8 @@ def submit_again(reader: Reader, job: JobStatus) -> str:
     """Return how to resubmit a job that failed, was cancelled or will not be admitted again."""
     name = job.ref.name
     if not job.declared:
-        return f"{reader.kubectl} delete jobset {name} -n {job.ref.namespace}, then submit it again"
+        kind = job.ref.kind.lower()
+        return f"{reader.kubectl} delete {kind} {name} -n {job.ref.namespace}, then submit it again"
     options = replacing(job_resource(name))
     return reader.run_up(*options) if reader.is_member else reader.up(*options)
 

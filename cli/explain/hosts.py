@@ -75,7 +75,7 @@ def _without_node(snapshot: Snapshot, job: JobStatus, doctor: str) -> Iterator[F
     elif CORDONED in said:
         # Members of a team see no nodes.
         what += ": nodes are cordoned"
-    else:
+    elif snapshot.stack:
         advice.append(f"if Google has no chips there, change slices.NAME.zone, then {snapshot.reader.run_up()}")
     cause = Cause.BAD_HOST if marked else Cause.NO_NODE
     yield Finding(cause, f"{what}.", since, tuple(evidence), tuple(advice))
@@ -124,7 +124,7 @@ def _on_lost_nodes(snapshot: Snapshot, job: JobStatus, doctor: str) -> Iterator[
         node = next((node for node in snapshot.nodes if node.name == pod.node), None)
         if pod.phase not in ("Running", "Terminating") or (node and node.ready):
             continue
-        if node is None and (pod.is_head or not snapshot.nodes):
+        if node is None and (pod.is_head or not job.has_chips or not snapshot.nodes):
             continue  # Only the nodes of slices are read, and a user may not be allowed to read any.
         said = f"it is not ready: {node.not_ready}" if node else "it no longer exists"
         what = f"Host {pod.host} is on node {pod.node}, which does not answer."
@@ -156,7 +156,7 @@ def restarts(snapshot: Snapshot, job: JobStatus) -> Iterator[Finding]:
     if unknown > 0:
         what = f"The job restarted {counted(unknown, 'time')} for an unknown reason."
         what += " The cluster forgets its events after an hour."
-        log = f"read its log: multislice logs {snapshot.word_for(job)} {snapshot.options} --previous"
+        log = f"read its log: {snapshot.reader.command('logs', snapshot.word_for(job))} --previous"
         yield Finding(Cause.RESTARTED, what, None, tuple(_said(job)), (log,))
 
 
@@ -178,6 +178,13 @@ def failed(snapshot: Snapshot, job: JobStatus) -> Iterator[Finding]:
     yield Finding(Cause.FAILED, what, said.since if said else None, evidence, advice)
 
 
+def deleted(job: JobStatus) -> Finding:
+    """Return that a job is being deleted, and what its deletion waits for."""
+    left = ", ".join(job.finalizers)
+    evidence = (f"{job.ref.kind} {job.ref.name} waits for its finalizers: {left}",) if left else ()
+    return Finding(Cause.DELETED, "The job is being deleted.", job.deleted, evidence)
+
+
 def going_on(snapshot: Snapshot, job: JobStatus) -> Iterator[Finding]:
     """Yield a finding for a job that is complete, running or silent."""
     if job.state is State.COMPLETED:
@@ -188,7 +195,7 @@ def going_on(snapshot: Snapshot, job: JobStatus) -> Iterator[Finding]:
         yield _trains(snapshot, job)
     elif job.state is State.RUNNING:
         program = "the function" if job.kind is Kind.FUNCTION else "the program"
-        advice = f"see what they do: multislice logs {snapshot.word_for(job)} {snapshot.options} --all --since 10m"
+        advice = f"see what they do: {snapshot.reader.command('logs', snapshot.word_for(job))} --all --since 10m"
         since = max((pod.started or 0.0 for pod in job.pods), default=None)
         yield Finding(Cause.RUNNING, f"All hosts run {program}.", since, (), (advice,))
 
@@ -199,7 +206,7 @@ def _trains(snapshot: Snapshot, job: JobStatus) -> Finding:
     if quiet > max(_SILENT_SECONDS, _SILENT_STEPS * training.step_ms / 1000):
         what = f"All hosts run, and no step has ended for {duration(quiet)}; the last one took"
         what += f" {duration(training.step_ms / 1000)}."
-        advice = f"see what they do: multislice logs {snapshot.word_for(job)} {snapshot.options} --all --since 10m"
+        advice = f"see what they do: {snapshot.reader.command('logs', snapshot.word_for(job))} --all --since 10m"
         hang = "after training.step_timeout_minutes, or a container's heartbeat.silence_seconds, the job restarts"
         return Finding(Cause.SILENT, what, at, (f"last {job.progress}",), (advice, hang))
     if at:

@@ -8,23 +8,26 @@ from cli.observed.snapshot import JobStatus, Queue, Snapshot
 from cli.render import counted
 from infra.cluster.job_state import Kind, State, Workload
 from infra.stack.manifests import Condition
-from infra.stack.names import QUEUE_LABEL
+from infra.stack.names import MAX_TIME_LABEL, QUEUE_LABEL, TPU_RESOURCE
 
-_TAKEN = re.compile(r"insufficient unused quota for \S+ in flavor (\S+?),? (\d+) more needed")
-_TOO_SMALL = re.compile(r"insufficient quota for \S+ in flavor (\S+?),.*maximum capacity \((\d+)\)")
+_TAKEN = re.compile(r"insufficient unused quota for (\S+) in flavor (\S+?),? (\S+) more needed")
+_TOO_SMALL = re.compile(r"insufficient quota for (\S+) in flavor (\S+?),.*maximum capacity \((\S+)\)")
+_MAX_HOLDERS = 10
+"""Largest number of jobs to name that hold what a job waits for."""
 _PREEMPTOR = re.compile(r"\(UID: ([^,)]+), JobUID: ([^,)]+)\)")
 _PREEMPTION = {
     "InClusterQueue": "it has a higher priority in the same queue",
-    "InCohortReclamation": "its team is taking back chips that it had lent",
-    "InCohortFairSharing": "its team had less than its fair share",
-    "InCohortReclaimWhileBorrowing": "its team is taking back chips and borrowing more",
+    "InCohortReclamation": "its queue is taking back chips that it had lent",
+    "InCohortFairSharing": "its queue had less than its fair share",
+    "InCohortReclaimWhileBorrowing": "its queue is taking back chips and borrowing more",
 }
 _EVICTION = {
+    "Preempted": "another job preempted it",
     "PodsReadyTimeout": "its hosts did not all become ready in time",
     "NodeFailures": "a node of its slices failed",
     "AdmissionCheck": "an admission check was withdrawn",
     "ClusterQueueStopped": "its queue was stopped",
-    "LocalQueueStopped": "it was paused",
+    "LocalQueueStopped": "its LocalQueue was stopped, which pauses it",
     "Deactivated": "it was deactivated",
 }
 _TIME_OVER = "MaximumExecutionTime"
@@ -44,6 +47,9 @@ def findings(snapshot: Snapshot, job: JobStatus) -> Iterator[Finding]:
         said, what = workload.condition("QuotaReserved"), "The job is paused and holds no chips."
         file = f"the stack file of {snapshot.stack}"
         advice = f"to resume it, set its `paused` to false in {file}, then {snapshot.reader.run_up()}"
+        if not snapshot.stack:
+            what = "The job holds no chips, because its LocalQueue is stopped."
+            advice = "to resume it, remove stopPolicy from its LocalQueue"
         evidence = (said.message,) if said else ()
         yield Finding(Cause.PAUSED, what, said.since if said else None, evidence, (advice,))
     else:
@@ -58,7 +64,8 @@ def findings(snapshot: Snapshot, job: JobStatus) -> Iterator[Finding]:
 def _no_workload(snapshot: Snapshot, job: JobStatus) -> Finding:
     if not job.ref.queue:
         what = "The job names no queue, so it is never admitted."
-        advice = f"submit it with the label {QUEUE_LABEL} set to the name of a team"
+        whose = "the name of a team" if snapshot.stack else f"a LocalQueue of {snapshot.place}"
+        advice = f"submit it with the label {QUEUE_LABEL} set to {whose}"
         return Finding(Cause.NO_WORKLOAD, what, job.created, next=(advice,))
     what = "Kueue has not processed the job: its controller is down, or the job's queue does not exist."
     existing = ", ".join(queue.name for queue in snapshot.queues)
@@ -94,6 +101,9 @@ def _over_budget(snapshot: Snapshot, queue: Queue) -> Finding:
 def _closed(snapshot: Snapshot, name: str, said: Condition) -> Finding:
     held = said.reason == "Stopped"
     what = f"Queue {name} admits no job: " + ("it is on hold." if held else f"it is not ready ({said.reason}).")
+    if held and not snapshot.stack:
+        advice = f"open it: remove stopPolicy from ClusterQueue {name}"
+        return Finding(Cause.QUEUE_CLOSED, what, said.since, (said.message,), (advice,))
     advice = (
         f"open it: set teams.{name}.admission: open in the stack file of {snapshot.stack}, then"
         f" {snapshot.reader.run_up()}"
@@ -111,13 +121,16 @@ def _refused(snapshot: Snapshot, job: JobStatus, workload: Workload, said: Condi
     since = max(workload.created, said.since)
     evidence, requests = (said.message,), f"The job requests {workload.chips} chips"
     if found := _TOO_SMALL.search(said.message):
-        what = f"{requests}, but its queue can have at most {found[2]}: it is never admitted."
+        asks = requests if found[1] == TPU_RESOURCE else f"The job requests more {found[1]}"
+        what = f"{asks}, but its queue can have at most {found[3]}: it is never admitted."
         fewer = "lower job.slices.count" if job.declared else "submit it again with fewer slices"
-        advice = f"raise the team's quota: {snapshot.reader.command('review')}; or {fewer}"
-        return Finding(Cause.QUOTA_TOO_SMALL, what, since, evidence, (advice,))
+        quota = f"raise the team's quota: {snapshot.reader.command('review')}" if snapshot.stack else "raise its quota"
+        return Finding(Cause.QUOTA_TOO_SMALL, what, since, evidence, (f"{quota}; or {fewer}",))
     if found := _TAKEN.search(said.message):
-        holders = _holders(snapshot, workload, found[1])
-        what = f"{requests}, and {found[2]} of them are in use.{place}"
+        holders = _holders(snapshot, workload, found[2])
+        what = f"{requests}, and {found[3]} of them are in use.{place}"
+        if found[1] != TPU_RESOURCE:
+            what = f"The job needs {found[3]} more {found[1]} than is free in flavor {found[2]}.{place}"
         return Finding(Cause.QUOTA_TAKEN, what, since, (*evidence, *holders), (raise_priority,))
     if "topology" in said.message:
         what = f"The quota is sufficient, but no slice has all its hosts free and ready.{place}"
@@ -135,9 +148,13 @@ def _raise_priority(snapshot: Snapshot, job: JobStatus) -> str:
 
 
 def _holders(snapshot: Snapshot, wanting: Workload, flavor: str) -> Iterator[str]:
-    for other in snapshot.workloads:
-        if other.uid != wanting.uid and flavor in other.flavors and not other.holds("Finished"):
-            yield f"{other.namespace}/{other.owner or other.name} has {other.chips} chips, priority {other.priority}"
+    others = [each for each in snapshot.workloads if flavor in each.flavors and not each.holds("Finished")]
+    held = sorted((each for each in others if each.uid != wanting.uid), key=lambda each: -each.chips)
+    for other in held[:_MAX_HOLDERS]:
+        yield f"{other.namespace}/{other.owner or other.name} has {other.chips} chips, priority {other.priority}"
+    if len(held) > _MAX_HOLDERS:
+        rest = held[_MAX_HOLDERS:]
+        yield f"{counted(len(rest), 'more job')} have {sum(each.chips for each in rest)} chips"
 
 
 def _capacity(snapshot: Snapshot, workload: Workload) -> Iterator[Finding]:
@@ -147,6 +164,8 @@ def _capacity(snapshot: Snapshot, workload: Workload) -> Iterator[Finding]:
     said = workload.condition("QuotaReserved")
     evidence = tuple(f"{name}: {state}: {message}" for name, state, message in pending)
     what = "The job has its quota and is waiting for Google Cloud to provide its slices."
+    if not snapshot.stack:
+        what = f"The job has its quota and is waiting for {', '.join(name for name, *_ in pending)}."
     advice = f"nothing to do; to watch it: multislice status {snapshot.options} --watch"
     yield Finding(Cause.CAPACITY_PENDING, what, said.since if said else None, evidence, (advice,))
 
@@ -161,7 +180,8 @@ def _evicted(snapshot: Snapshot, job: JobStatus, workload: Workload) -> Iterator
         return
     message = said.message.removeprefix("Previously: ")
     back = "" if job.state is State.EVICTED else " It has been admitted again since."
-    goes_on = "nothing to do: it continues from its last checkpoint when it is admitted again"
+    begins = "starts again" if job.kind is Kind.CONTAINER else "continues from its last checkpoint"
+    goes_on = f"nothing to do: it {begins} when it is admitted again"
     if preempted and (said.reason == "Preempted" or "reempted" in message):
         what = f"The job was preempted by {_preemptor(snapshot, preempted)}.{back}"
         advice = (goes_on, _raise_priority(snapshot, job))
@@ -186,10 +206,12 @@ def _deactivated(snapshot: Snapshot, job: JobStatus, workload: Workload, times: 
     said = workload.condition("Evicted") or workload.condition("DeactivationTarget")
     words = " ".join(f"{each.reason} {each.message}" for each in workload.conditions)
     if _TIME_OVER in words or "maximum execution time" in words:
-        what = "The job has used up its max_hours and will not be admitted again."
-        advice = after_change(snapshot.reader, job, "raise max_hours")
+        limit = "max_hours" if snapshot.stack else "maximum execution time"
+        what = f"The job has used up its {limit} and will not be admitted again."
+        advice = after_change(snapshot.reader, job, f"raise {limit}" if snapshot.stack else f"raise {MAX_TIME_LABEL}")
     elif _TRIES_OVER in words or "re-queue" in words:
-        what = "The job was evicted as often as scheduling.requeueing.limit allows and will not be admitted again."
+        limit = "scheduling.requeueing.limit allows" if snapshot.stack else "Kueue allows"
+        what = f"The job was evicted as often as {limit} and will not be admitted again."
         again = submit_again(snapshot.reader, job)
         advice = f"fix what kept its hosts from becoming ready, then submit it again: {again}"
     else:

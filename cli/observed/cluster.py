@@ -8,14 +8,15 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from cli.deployed import Deployed, JobRef
-from cli.observed.events import job_restarts, restarts_counted, warnings_of
+from cli.observed.events import index_events, job_restarts, restarts_counted, warnings_of
 from cli.observed.snapshot import JobStatus, Node, Queue, Share, SliceJob, Snapshot
-from infra.cluster.job_pods import newest
-from infra.cluster.job_state import Workload, existing_run_of, folder_of, kind_of, steps_of, workload_of
-from infra.cluster.kubernetes import UNREACHABLE, ApiError, ApiServer, Json
+from infra.cluster.job_pods import POD_LABELS, newest
+from infra.cluster.job_state import Workload, chips_of, existing_run_of, folder_of, kind_of, steps_of, workload_of
+from infra.cluster.kubernetes import FORBIDDEN, UNREACHABLE, ApiError, ApiServer, Json, right
 from infra.stack.cost import BILL_OUTPUT, read_bill
 from infra.stack.manifests import Object, amount, condition, conditions, is_true, moment
 from infra.stack.names import (
@@ -27,6 +28,7 @@ from infra.stack.names import (
     JOBS,
     JOBSET_LABEL,
     JOBSETS,
+    KUEUE_API_VERSION,
     LOCAL_QUEUES,
     NODE_POOL_LABEL,
     NODES,
@@ -45,8 +47,8 @@ _REQUESTS_AT_ONCE = 8
 
 
 def read_cluster(deployed: Deployed, at: float) -> Snapshot:
-    """Return everything that can be read from the cluster. `at` is the current time."""
-    reader, namespaces = _Reader(deployed.api), deployed.namespaces
+    """Return everything that can be read from the cluster of a stack. `at` is the current time."""
+    reader, namespaces = Reader(deployed.api), deployed.namespaces
     of_jobset = {"labelSelector": JOBSET_LABEL}
     found = reader.read(
         [
@@ -58,11 +60,12 @@ def read_cluster(deployed: Deployed, at: float) -> Snapshot:
     )
     queues: Mapping[str, str] = deployed.outputs.get("queues", {})
     workloads = [
-        workload_of(each, _stopped(found[LOCAL_QUEUES.format(name)]))
+        workload_of(each, stopped(found[LOCAL_QUEUES.format(name)]))
         for name in namespaces
         for each in found[WORKLOADS.format(name)]
     ]
-    jobs = [job for name in namespaces for job in _jobs_in(name, found, workloads, at)]
+    admitted = Admitted(workloads)
+    jobs = [job for name in namespaces for job in _jobs_in(name, found, admitted, at)]
     nodes = sorted(map(node_of, found[NODES]), key=lambda node: (node.pool, node.name))
     price: Mapping[str, Any] = deployed.outputs.get("bill", {}).get("at_once", {})
     # Members of a team may not be allowed to read nodes.
@@ -74,7 +77,7 @@ def read_cluster(deployed: Deployed, at: float) -> Snapshot:
         at=at,
         engine_options=deployed.engine_options,
         kubectl=deployed.reader.kubectl,
-        answered=sum(map(len, reader.errors.values())) < len(found),
+        answered=reader.answered,
         usd_per_hour=None if price.get("unknown") else price.get("usd_per_hour"),
         nodes=tuple(nodes),
         hostless=hostless or {},
@@ -82,6 +85,7 @@ def read_cluster(deployed: Deployed, at: float) -> Snapshot:
         workloads=tuple(workloads),
         jobs=tuple(_in_order(deployed.jobs, jobs)),
         notes=reader.notes,
+        place=deployed.place,
     )
 
 
@@ -104,10 +108,18 @@ def find_hostless(outputs: Mapping[str, Any], pools: Collection[str]) -> dict[st
 
 
 @dataclass
-class _Reader:
+class Reader:
+    """Reads collections, and records what cannot be read."""
+
     api: ApiServer
+    kueue: str = KUEUE_API_VERSION
+    """Version of Kueue's API in which its objects are read, whatever the paths name."""
+    answered: bool = False
+    """Whether any collection could be read."""
+    refused: list[str] = field(default_factory=list[str])
+    """Paths that this user may not read."""
     errors: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
-    """Paths that could not be read, by error."""
+    """Other paths that could not be read, by error."""
 
     def read(self, wanted: Sequence[tuple[str, Mapping[str, str]]]) -> dict[str, list[Json]]:
         """Return the objects of each path. `wanted` has paths with their queries."""
@@ -116,19 +128,28 @@ class _Reader:
             return {path: items for (path, _), items in zip(wanted, found, strict=True)}
 
     def _items(self, path: str, query: Mapping[str, str]) -> list[Json]:
+        path = path.replace(KUEUE_API_VERSION, self.kueue)
         try:
-            return self.api.request("GET", path, query=query)["items"]
+            items = self.api.request("GET", path, query=query)["items"]
+            self.answered = True
+            return items
         except UNREACHABLE as error:
+            if isinstance(error, ApiError) and error.status == FORBIDDEN:
+                self.refused.append(path)
+                return []
             text = f"{error.status} {error.reason}" if isinstance(error, ApiError) else str(error)
             self.errors.setdefault(text.strip(), []).append(_short(path))
             return []
 
     def has_read(self, path: str) -> bool:
-        return not any(_short(path) in paths for paths in self.errors.values())
+        path = path.replace(KUEUE_API_VERSION, self.kueue)
+        return path not in self.refused and not any(_short(path) in paths for paths in self.errors.values())
 
     @property
     def notes(self) -> tuple[str, ...]:
-        return tuple(f"cannot read {', '.join(sorted(paths))}: {text}" for text, paths in sorted(self.errors.items()))
+        rights = tuple(f"you may not {right(path)}" for path in sorted(self.refused))
+        failures = (f"cannot read {', '.join(sorted(paths))}: {text}" for text, paths in sorted(self.errors.items()))
+        return (*rights, *failures)
 
 
 def _short(path: str) -> str:
@@ -143,51 +164,100 @@ def _in_order(declared: Sequence[JobRef], found: Sequence[JobStatus]) -> list[Jo
     return [*(replace(present.get(key, missing), declared=True) for key, missing in own.items()), *others]
 
 
-def _jobs_in(
-    namespace: str, found: Mapping[str, list[Json]], workloads: Sequence[Workload], at: float
-) -> list[JobStatus]:
-    pods, jobs = _by_jobset(found[PODS.format(namespace)]), _by_jobset(found[JOBS.format(namespace)])
-    events = found[EVENTS.format(namespace)]
-    made: list[JobStatus] = []
+def _jobs_in(namespace: str, found: Mapping[str, list[Json]], admitted: "Admitted", at: float) -> Iterator[JobStatus]:
+    owned = Owned.of(*(found[path.format(namespace)] for path in (PODS, JOBS, EVENTS)))
     for jobset in found[JOBSETS.format(namespace)]:
-        name, ref = jobset["metadata"]["name"], JobRef.of(jobset, namespace)
-        own = next((each for each in workloads if (each.namespace, each.owner) == (namespace, name)), None)
-        spec, status, replicated = jobset["spec"], jobset.get("status", {}), jobset["spec"]["replicatedJobs"]
-        slices, heads = [[job for job in replicated if (job["name"] == HEAD) is head] for head in (False, True)]
-        of_slices = sum(job_restarts(jobset).values())
-        made.append(
-            JobStatus(
-                ref=ref,
-                kind=kind_of(jobset),
-                folder=folder_of(jobset),
-                existing_run=existing_run_of(jobset),
-                steps=steps_of(jobset),
-                uid=jobset["metadata"]["uid"],
-                created=moment(jobset["metadata"], "creationTimestamp", 0.0),
-                suspended=bool(spec.get("suspend", False)),
-                slices=sum(job.get("replicas", 1) for job in slices),
-                hosts=_pods(slices),
-                heads=_pods(heads),
-                restarts=status.get("restarts", 0) + of_slices,
-                restarts_of_slices=of_slices,
-                restarts_counted=restarts_counted(status),
-                max_restarts=spec.get("failurePolicy", {}).get("maxRestarts", 0),
-                terminal=status.get("terminalState", ""),
-                conditions=conditions(jobset),
-                workload=own,
-                position=_position(workloads, own) if own else None,
-                slice_jobs=tuple(_slice_jobs(jobs[name])),
-                pods=newest(pods[name], at),
-                events=warnings_of(jobset, own.name if own else name, events, jobs[name], pods[name], at),
-            )
-        )
-    return made
+        ref = JobRef.of(jobset, namespace)
+        own = admitted.by_owner.get((namespace, ref.kind, ref.name))
+        position = admitted.positions.get(own.uid) if own else None
+        yield replace(job_of(jobset, ref, own, owned, at), position=position)
 
 
-def _by_jobset(items: Iterable[Json]) -> defaultdict[str, list[Json]]:
-    found: defaultdict[str, list[Json]] = defaultdict(list)
+@dataclass(frozen=True)
+class Admitted:
+    """Workloads, by the objects that they admit and by their queues."""
+
+    workloads: Sequence[Workload]
+
+    @cached_property
+    def by_owner(self) -> Mapping[tuple[str, str, str], Workload]:
+        """Return them by namespace, kind and name of their owner; of several, the first."""
+        listed = reversed(self.workloads)
+        return {(each.namespace, each.owner_kind, each.owner or each.name): each for each in listed}
+
+    @cached_property
+    def positions(self) -> Mapping[str, int]:
+        """Return the positions of those that wait, each in its queue, from 1, in the order of admission, by uid."""
+        queues: defaultdict[str, list[Workload]] = defaultdict(list)
+        for each in sorted(self.workloads, key=lambda each: (-each.priority, each.created, each.name)):
+            if each.waits:
+                queues[each.queue].append(each)
+        return {each.uid: place for line in queues.values() for place, each in enumerate(line, 1)}
+
+
+@dataclass(frozen=True)
+class Owned:
+    """Objects that jobs of a namespace own: pods and Jobs by kind and name of the job, and events as indexed."""
+
+    pods: Mapping[tuple[str, str], Sequence[Json]]
+    jobs: Mapping[tuple[str, str], Sequence[Json]]
+    events: Mapping[str, Sequence[tuple[int, Object]]]
+
+    @classmethod
+    def of(cls, pods: Iterable[Json], jobs: Iterable[Json], events: Iterable[Json]) -> "Owned":
+        return cls(_by_job(pods), _by_job(jobs), index_events(events))
+
+
+def job_of(jobset: Object, ref: JobRef, own: Workload | None, owned: Owned, at: float) -> JobStatus:
+    """Return a job by its JobSet, or by another object that is read as one, and by its Workload, if it has one."""
+    name, metadata = jobset["metadata"]["name"], jobset["metadata"]
+    spec, status, replicated = jobset["spec"], jobset.get("status", {}), jobset["spec"]["replicatedJobs"]
+    without_chips = _heads(replicated)
+    slices, heads = [[job for job in replicated if (job["name"] in without_chips) is head] for head in (False, True)]
+    of_slices = sum(job_restarts(jobset).values())
+    key = "Job" if ref.kind == "Job" else "JobSet", name
+    pods, jobs = owned.pods.get(key, ()), owned.jobs.get(key, ())
+    return JobStatus(
+        ref=ref,
+        kind=kind_of(jobset),
+        folder=folder_of(jobset),
+        existing_run=existing_run_of(jobset),
+        steps=steps_of(jobset),
+        uid=metadata["uid"],
+        created=moment(metadata, "creationTimestamp", 0.0),
+        suspended=bool(spec.get("suspend", False)),
+        slices=sum(job.get("replicas", 1) for job in slices),
+        hosts=_pods(slices),
+        heads=_pods(heads),
+        restarts=status.get("restarts", 0) + of_slices,
+        restarts_of_slices=of_slices,
+        restarts_counted=restarts_counted(status),
+        max_restarts=spec.get("failurePolicy", {}).get("maxRestarts", 0),
+        terminal=status.get("terminalState", ""),
+        deleted=moment(metadata, "deletionTimestamp", 0.0) or None,
+        finalizers=tuple(metadata.get("finalizers", ())),
+        conditions=conditions(jobset),
+        workload=own,
+        slice_jobs=tuple(_slice_jobs(jobs)),
+        pods=tuple(replace(pod, without_chips=pod.replicated_job in without_chips) for pod in newest(pods, at)),
+        events=warnings_of(jobset, own.name if own else name, owned.events, jobs, pods, at),
+    )
+
+
+def _heads(replicated: Sequence[Mapping[str, Any]]) -> set[str]:
+    """Return the names of the replicated jobs without hosts of slices: heads, or those that alone request no chips."""
+    chips = {job["name"]: chips_of(job["template"]["spec"]["template"]) for job in replicated}
+    return {HEAD, *(name for name, count in chips.items() if any(chips.values()) and not count)}
+
+
+def _by_job(items: Iterable[Json]) -> Mapping[tuple[str, str], Sequence[Json]]:
+    found: defaultdict[tuple[str, str], list[Json]] = defaultdict(list)
     for item in items:
-        found[item["metadata"]["labels"][JOBSET_LABEL]].append(item)
+        labels = item["metadata"].get("labels", {})
+        # The pods of a JobSet are those of its Jobs.
+        kind = next((kind for kind, label in POD_LABELS.items() if label in labels), None)
+        if kind:
+            found[kind, labels[POD_LABELS[kind]]].append(item)
     return found
 
 
@@ -260,13 +330,6 @@ def _chips_by_flavor(flavors: Iterable[Mapping[str, Any]]) -> dict[str, dict[str
     return {flavor["name"]: each for flavor in flavors for each in flavor["resources"] if each["name"] == TPU_RESOURCE}
 
 
-def _stopped(local_queues: Iterable[Object]) -> set[str]:
+def stopped(local_queues: Iterable[Object]) -> set[str]:
     """Return the names of the LocalQueues from which Kueue admits no jobs."""
     return {each["metadata"]["name"] for each in local_queues if each["spec"].get("stopPolicy", "None") != "None"}
-
-
-def _position(waiting: Sequence[Workload], wanted: Workload) -> int | None:
-    """Return the position of a Workload among those that wait in its queue, from 1, in the order of admission."""
-    line = [each for each in waiting if each.waits and each.queue == wanted.queue]
-    order = sorted(line, key=lambda each: (-each.priority, each.created, each.name))
-    return next((place for place, each in enumerate(order, 1) if each.uid == wanted.uid), None)

@@ -23,7 +23,7 @@ _CREATED_POD = re.compile(r"Created pod: (\S+)")
 def warnings_of(
     jobset: Object,
     workload: str,
-    events: Iterable[Object],
+    events: Mapping[str, Sequence[tuple[int, Object]]],
     jobs: Collection[Object],
     pods: Collection[Object],
     at: float,
@@ -33,7 +33,7 @@ def warnings_of(
     Args:
         jobset: the JobSet.
         workload: name of its Workload.
-        events: all events of its namespace.
+        events: all events of its namespace, as `index_events` returns them.
         jobs: its Jobs that exist.
         pods: its pods that exist.
         at: time of events that have none.
@@ -41,12 +41,8 @@ def warnings_of(
     created = moment(jobset["metadata"], "creationTimestamp", 0.0)
     names = {jobset["metadata"]["name"], workload} | {pod["metadata"]["name"] for pod in pods}
     jobs_of, hosts = _names(jobset)
-    found = [
-        each
-        for each in events
-        if _last(each, at) >= created
-        and ((name := each["involvedObject"]["name"]) in names | jobs_of or name.rpartition("-")[0] in hosts)
-    ]
+    about = dict(each for key in (*(names | jobs_of), *(f"{host}-" for host in hosts)) for each in events.get(key, ()))
+    found = [about[place] for place in sorted(about) if _last(about[place], at) >= created]
     status = jobset.get("status", {})
     # Between two attempts no Job exists. After its end a JobSet deletes those that still run.
     last = status.get("restarts", 0) - (0 if "terminalState" in status else 1)
@@ -54,6 +50,17 @@ def warnings_of(
     attempts = _attempts(found, jobs, pods, {name: last + alone.get(name, 0) for name in jobs_of})
     told = [_event(each, at, attempts) for each in found if each.get("type") == "Warning"]
     return tuple(sorted(told, key=lambda event: event.at, reverse=True)[:_MAX_EVENTS])
+
+
+def index_events(events: Iterable[Object]) -> Mapping[str, Sequence[tuple[int, Object]]]:
+    """Return the events with their places in the list, by the name of their object, and by its part up to the last
+    dash, because the names of pods end at random."""
+    found: defaultdict[str, list[tuple[int, Object]]] = defaultdict(list)
+    for place, event in enumerate(events):
+        name = event["involvedObject"].get("name", "")
+        for key in (name, "".join(name.rpartition("-")[:2])):
+            found[key].append((place, event))
+    return found
 
 
 def job_restarts(jobset: Object) -> dict[str, int]:

@@ -8,6 +8,7 @@ from cli.deployed import Deployed, JobRef, choose_job
 from cli.observed.causes import keep
 from cli.observed.cluster import read_cluster
 from cli.observed.files import UNREAD, Files, read_files
+from cli.observed.foreign import read_foreign
 from cli.observed.snapshot import JobStatus, Snapshot
 from infra.cluster.job_state import Kind, State
 from infra.stack.names import call_folder, jobs_folder
@@ -27,7 +28,7 @@ class Observer:
     def look(self, *names: str) -> Snapshot:
         """Read the stack now, with the files of the jobs `names`, or of all jobs if there are no names."""
         at = time.time()
-        seen = read_cluster(self.deployed, at)
+        seen = (read_foreign if self.deployed.foreign else read_cluster)(self.deployed, at)
         jobs = tuple(self._with_files(job, at) if not names or job.ref.name in names else job for job in seen.jobs)
         return replace(seen, jobs=jobs, notes=(*seen.notes, *(note for job in jobs for note in job.files.notes)))
 
@@ -38,7 +39,7 @@ class Observer:
         """
         wanted = self.deployed.job(None).full_name if name is None else name
         seen = require_answer(self.look(wanted.rpartition("/")[2]))
-        ref = choose_job(seen.stack, [job.ref for job in seen.jobs], wanted)
+        ref = choose_job(seen.place, [job.ref for job in seen.jobs], wanted)
         return seen, next(job for job in seen.jobs if job.ref == ref)
 
     def again(self, seen: Snapshot, job: JobStatus) -> tuple[Snapshot, JobStatus]:
@@ -46,7 +47,9 @@ class Observer:
         now = self.look(job.ref.name)
         if not now.answered:
             now = replace(seen, at=now.at, answered=False, notes=now.notes)
-        return now, next((each for each in now.jobs if each.ref == job.ref), replace(job, uid=""))
+        # In a foreign cluster, only the admission of a job may tell its ClusterQueue.
+        own = (each for each in now.jobs if replace(each.ref, queue=job.ref.queue) == job.ref)
+        return now, next(own, replace(job, uid=""))
 
     def _with_files(self, job: JobStatus, at: float) -> JobStatus:
         now = job.uid, job.restarts, job.state
@@ -56,7 +59,8 @@ class Observer:
             files = read_files(folder, job.run, job.uid) if folder else UNREAD
             self._files[job.ref] = (at, now, files)
         known = job.with_files(files)
-        keep(self.deployed.api, known)
+        if not self.deployed.foreign:
+            keep(self.deployed.api, known)
         return known
 
 
@@ -81,6 +85,8 @@ def folder_of(deployed: Deployed, job: JobStatus) -> str | None:
     None: the files are unknown, because the job runs another program, or because it was submitted by hand with the
     name of one of the stack's jobs.
     """
+    if deployed.foreign:
+        return job.folder or None
     if job.kind is Kind.TRAINING and job.folder.startswith(f"{jobs_folder(job.ref.namespace)}/"):
         return f"{deployed.storage}/{job.folder}"
     own = {ref.name: ref.namespace for ref in deployed.jobs}

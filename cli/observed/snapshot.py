@@ -111,7 +111,8 @@ class JobStatus:
     """Whether the stack file has the job. False: it was submitted by hand."""
     kind: Kind = Kind.TRAINING
     folder: str = ""
-    """Folder in the checkpoint bucket that its specification names, if it is a training job."""
+    """Folder in the checkpoint bucket that its specification names, if it is a training job. In a foreign cluster, its
+    URL."""
     existing_run: str = ""
     """What it does with an existing run: `resume` or `new`. Empty: its program decides."""
     steps: int = 0
@@ -121,6 +122,7 @@ class JobStatus:
     created: float = 0.0
     suspended: bool = False
     slices: int = 0
+    """Number of its slices. 0: unknown, because nothing places each of its Jobs on a slice of its own."""
     hosts: int = 0
     """Number of pods on all slices when the job runs."""
     heads: int = 0
@@ -136,6 +138,14 @@ class JobStatus:
     max_restarts: int = 0
     terminal: str = ""
     """`Completed` or `Failed` after the job has ended, else empty."""
+    deleted: float | None = None
+    """Time at which its deletion began. None: it is not being deleted."""
+    finalizers: tuple[str, ...] = ()
+    """What its deletion waits for."""
+    has_chips: bool = True
+    """Whether its pods request chips, so that they run on the nodes of slices."""
+    has_pods: bool = True
+    """Whether its pods can be found, as those of a JobSet or a batch Job."""
     conditions: tuple[Condition, ...] = ()
     workload: Workload | None = None
     position: int | None = None
@@ -203,6 +213,9 @@ class JobStatus:
         if not self.uid:
             return State.MISSING
         all_run = bool(self.hosts) and self.running >= self.hosts and self.heads_running >= self.heads
+        if not self.has_pods and self.workload:
+            ready = self.workload.condition("PodsReady")
+            all_run = ready is None or ready.holds
         any_left = any(pod.phase in ("Running", "Terminating") for pod in self.pods)
         return state_of(self.terminal, self.workload, suspended=self.suspended, all_run=all_run, any_left=any_left)
 
@@ -244,9 +257,10 @@ class JobStatus:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """State of a stack at one moment."""
+    """State of a stack, or of a namespace of a foreign cluster, at one moment."""
 
     stack: str
+    """Name of the stack. Empty: the cluster is foreign."""
     options: str
     """Options with which a command selects the stack, such as `-s dev --sandbox`."""
     cluster: str
@@ -267,6 +281,8 @@ class Snapshot:
     """Workloads of all jobs that could be read."""
     jobs: tuple[JobStatus, ...] = ()
     notes: tuple[str, ...] = ()
+    place: str = ""
+    """Where the jobs are, in words: `stack dev` or `namespace default`."""
 
     @property
     def reader(self) -> Reader:
@@ -287,6 +303,8 @@ class Summary:
     name: str
     namespace: str
     queue: str
+    object: str
+    """Kind of its object, such as `JobSet`."""
     kind: Kind
     state: State
     position: int | None
@@ -329,6 +347,7 @@ def summary(job: JobStatus, at: float) -> Summary:
         name=job.ref.name,
         namespace=job.ref.namespace,
         queue=job.ref.queue,
+        object=job.ref.kind,
         kind=job.kind,
         state=job.state,
         position=job.position,

@@ -17,11 +17,11 @@ from datetime import UTC, datetime, timedelta
 
 import urllib3
 
-from infra.cluster.job_pods import Pod, newest, pod_of, pods_of
-from infra.cluster.job_state import DELETED, Outcome, leader_of, outcome_of
+from infra.cluster.job_pods import POD_LABELS, Pod, newest, pod_of, pods_of
+from infra.cluster.job_state import DELETED, Outcome, as_jobset, leader_of, outcome_of
 from infra.cluster.kubernetes import UNREACHABLE, ApiError, ApiServer, Json, Watch, lines, shut
 from infra.stack.manifests import Object
-from infra.stack.names import JOBSET_LABEL, JOBSETS, PODS, SUPERVISOR
+from infra.stack.names import COLLECTIONS, PODS, SUPERVISOR
 from workloads.spec import ATTEMPT_BEGINS
 
 _MARGIN = timedelta(seconds=1)
@@ -44,8 +44,8 @@ type Which = Callable[[str, str], bool]
 
 
 def leader(name: str, leading: str) -> bool:
-    """Select the leader, see `leader_of`."""
-    return name == leading
+    """Select the leader, see `leader_of`; all hosts of a job without one."""
+    return leading in (name, "")
 
 
 def hosts(_: str, __: str) -> bool:
@@ -100,17 +100,18 @@ def follow(
     which: Which,
     on_line: Callable[[Line], None],
     window: Window = WHOLE,
+    kind: str = "JobSet",
 ) -> Outcome:
     """Call `on_line`, in this thread, with each line of the selected hosts, and return how the job ended.
 
-    `window` is the part at which to start for pods that already exist.
+    `window` is the part at which to start for pods that already exist, and `kind` that of the job in `COLLECTIONS`.
 
     Raises:
-        LookupError: there is no such JobSet.
+        LookupError: there is no such job.
         ApiError, urllib3.exceptions.HTTPError, OSError: the first requests fail, or this user may not read any log.
             Later outages are retried until the API server answers.
     """
-    following = _Following(api, namespace, jobset, which, window)
+    following = _Following(api, namespace, jobset, which, window, kind)
     following.begin()
     try:
         return following.run(on_line)
@@ -324,6 +325,7 @@ class _Following:
     jobset: str
     which: Which
     window: Window
+    kind: str
     _lines: "queue.Queue[Line]" = field(default_factory=lambda: queue.Queue[Line](_MAX_LINES))
     _logs: dict[str, PodLog] = field(default_factory=dict[str, PodLog])
     """Logs by uid of the pod."""
@@ -336,14 +338,16 @@ class _Following:
     _watches: list[Watch] = field(default_factory=list[Watch])
 
     def begin(self) -> None:
-        found = self.api.find(f"{JOBSETS.format(self.namespace)}/{self.jobset}")
+        path = COLLECTIONS[self.kind]
+        found = self.api.find(f"{path.format(self.namespace)}/{self.jobset}")
         if found is None:
-            raise LookupError(f"no JobSet {self.jobset} in namespace {self.namespace}")
-        self._uid, self._leader, self._outcome = found["metadata"]["uid"], leader_of(found), outcome_of(found)
+            raise LookupError(f"no {self.kind} {self.jobset} in namespace {self.namespace}")
+        jobset = as_jobset(found)
+        self._uid, self._leader, self._outcome = found["metadata"]["uid"], leader_of(jobset), outcome_of(jobset)
         pods = self._take_first_pods()
         named = {"fieldSelector": f"metadata.name={self.jobset}"}
-        self._watch(JOBSETS, named, self._jobset_changed, self._jobset_removed, [found])
-        of_job = {"labelSelector": f"{JOBSET_LABEL}={self.jobset}"}
+        self._watch(path, named, self._jobset_changed, self._jobset_removed, [found])
+        of_job = {"labelSelector": f"{POD_LABELS[self.kind]}={self.jobset}"}
         self._watch(PODS, of_job, lambda pod: self._take(pod, WHOLE), self._pod_removed, pods)
 
     def run(self, on_line: Callable[[Line], None]) -> Outcome:
@@ -378,7 +382,7 @@ class _Following:
 
     def _take_first_pods(self) -> list[Json]:
         """Follow the newest pod of each host. A restart is about to replace the others. Return all pods."""
-        present = pods_of(self.api, self.namespace, self.jobset)
+        present = pods_of(self.api, self.namespace, self.jobset, self.kind)
         self._passed = {pod["metadata"]["uid"] for pod in present} - {pod.uid for pod in newest(present, 0.0)}
         for pod in present:
             self._take(pod, self.window)
@@ -387,7 +391,7 @@ class _Following:
     def _take_last_pods(self) -> None:
         """List pods once more: the end of the JobSet may be reported before the end of its last pods."""
         try:
-            present = pods_of(self.api, self.namespace, self.jobset)
+            present = pods_of(self.api, self.namespace, self.jobset, self.kind)
         except UNREACHABLE:
             return
         for pod in present:
@@ -409,7 +413,7 @@ class _Following:
 
     def _jobset_changed(self, found: Json) -> None:
         if found["metadata"]["uid"] == self._uid:
-            self._outcome = outcome_of(found) or self._outcome
+            self._outcome = outcome_of(as_jobset(found)) or self._outcome
         else:
             self._outcome = self._outcome or DELETED
 

@@ -12,11 +12,15 @@ from infra.stack.names import (
     HEAD,
     JOB_ATTEMPT_LABEL,
     JOB_INDEX_LABEL,
+    JOB_NAME_LABEL,
     JOBSET_LABEL,
+    ONLY_JOB,
     PODS,
     REPLICATED_JOB_LABEL,
 )
 
+POD_LABELS = {"JobSet": JOBSET_LABEL, "Job": JOB_NAME_LABEL}
+"""Label of pods with the name of their job, by its kind."""
 _UP = ("Running", "Succeeded")
 
 
@@ -47,11 +51,18 @@ class Pod:
     """Why its node refused it before any container started."""
     ended: float | None = None
     """Time at which its container ended; `None` if it still runs, or the time is unknown."""
+    without_chips: bool = False
+    """Whether it requests no chips, unlike other pods of its job."""
 
     @property
     def is_head(self) -> bool:
         """Return whether it is the head of the job, and so not a host of a slice."""
-        return self.host.rsplit("-", 2)[0] == HEAD
+        return self.without_chips or self.replicated_job == HEAD
+
+    @property
+    def replicated_job(self) -> str:
+        """Return the name of its replicated job."""
+        return self.host.rsplit("-", 2)[0]
 
     @property
     def slice(self) -> int:
@@ -75,19 +86,25 @@ def host_of(pod: Object) -> str:
     """
     labels, random = pod["metadata"]["labels"], pod["metadata"]["name"].rpartition("-")[2]
     host = labels.get(COMPLETION_INDEX_LABEL, random)
-    return f"{labels[REPLICATED_JOB_LABEL]}-{labels[JOB_INDEX_LABEL]}-{host}"
+    return f"{labels.get(REPLICATED_JOB_LABEL, ONLY_JOB)}-{_number(labels, JOB_INDEX_LABEL)}-{host}"
 
 
 def restarts_before(found: Object) -> int:
     """Return the number of restarts of the JobSet, and of the single Job, before a Job or its pod was created."""
     labels = found["metadata"]["labels"]
-    return int(labels[ATTEMPT_LABEL]) + int(labels.get(JOB_ATTEMPT_LABEL, 0))
+    return _number(labels, ATTEMPT_LABEL) + _number(labels, JOB_ATTEMPT_LABEL)
+
+
+def _number(labels: Mapping[str, str], label: str) -> int:
+    """Return the number in a label that JobSet gives to pods, 0 if it has none."""
+    written = labels.get(label, "")
+    return int(written) if written.isdecimal() else 0
 
 
 def pod_of(found: Object, at: float) -> Pod:
     """Return the pod as a value; `at` replaces missing times."""
     metadata, status = found["metadata"], found.get("status", {})
-    states = [container["state"] for container in status.get("containerStatuses", [])] + _find_unfinished(status)
+    states = _states(status, "containerStatuses") + _find_unfinished(status)
     ends = [state["terminated"] for state in states if "terminated" in state]
     phase = status.get("phase", "Pending")
     leaving = "deletionTimestamp" in metadata and phase not in ("Failed", "Succeeded")
@@ -115,29 +132,32 @@ def newest(pods: Iterable[Object], at: float) -> tuple[Pod, ...]:
     found: dict[tuple[str, int, int, str], Pod] = {}
     for each in pods:
         labels, pod = each["metadata"]["labels"], pod_of(each, at)
-        number = int(labels.get(COMPLETION_INDEX_LABEL, 0))
         # In this order a head precedes all slices.
-        key = labels[REPLICATED_JOB_LABEL], int(labels[JOB_INDEX_LABEL]), number, pod.host
+        key = pod.replicated_job, pod.slice, _number(labels, COMPLETION_INDEX_LABEL), pod.host
         known = found.get(key)
         if known is None or (pod.attempt, pod.created) > (known.attempt, known.created):
             found[key] = pod
     return tuple(found[key] for key in sorted(found))
 
 
-def pods_of(api: ApiServer, namespace: str, jobset: str) -> list[Json]:
-    """Return the pods of a job, including those that are terminating.
+def pods_of(api: ApiServer, namespace: str, job: str, kind: str = "JobSet") -> list[Json]:
+    """Return the pods of a job of this kind, including those that are terminating.
 
     Raises:
         ApiError, urllib3.exceptions.HTTPError, OSError: the API server refuses the request or does not answer.
     """
-    selector = {"labelSelector": f"{JOBSET_LABEL}={jobset}"}
+    selector = {"labelSelector": f"{POD_LABELS[kind]}={job}"}
     return api.request("GET", PODS.format(namespace), query=selector)["items"]
 
 
 def _find_unfinished(status: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """Return the states of init containers that block the others or have failed."""
-    states: list[Mapping[str, Any]] = [container["state"] for container in status.get("initContainerStatuses", [])]
+    states = _states(status, "initContainerStatuses")
     return [state for state in states if "waiting" in state or state.get("terminated", {}).get("exitCode")]
+
+
+def _states(status: Mapping[str, Any], containers: str) -> list[Mapping[str, Any]]:
+    return [container.get("state", {}) for container in status.get(containers, [])]
 
 
 def _held_up(states: list[Mapping[str, Any]]) -> str:

@@ -11,7 +11,15 @@ from enum import StrEnum
 from typing import Any, Literal
 
 from infra.stack.manifests import Condition, Object, amount, condition, conditions, moment
-from infra.stack.names import HEAD, RESTARTS_ANNOTATION, SLICES, TPU_RESOURCE, team_of
+from infra.stack.names import (
+    HEAD,
+    ONLY_JOB,
+    QUEUE_LABEL,
+    RESTARTS_ANNOTATION,
+    SLICES,
+    TPU_RESOURCE,
+    team_of,
+)
 from workloads.spec import (
     CALL_SPEC_VARIABLE,
     JOB_FOLDER_VARIABLE,
@@ -118,8 +126,12 @@ def kind_of(jobset: Object) -> Kind:
 
 def folder_of(jobset: Object) -> str:
     """Return the folder of a job in the checkpoint bucket, by its specification or its variable. Empty: it has none."""
-    url = _specified(jobset, "storage", "path") or _variables(jobset).get(JOB_FOLDER_VARIABLE, "")
-    return str(url).removeprefix("gs://").partition("/")[2]
+    return url_of(jobset).removeprefix("gs://").partition("/")[2]
+
+
+def url_of(jobset: Object) -> str:
+    """Return the same as a URL such as `gs://BUCKET/FOLDER`. Empty: it has none."""
+    return str(_specified(jobset, "storage", "path") or _variables(jobset).get(JOB_FOLDER_VARIABLE, ""))
 
 
 def existing_run_of(jobset: Object) -> str:
@@ -155,11 +167,13 @@ def leader_of(jobset: Object) -> str:
     """Return the host whose output is the job's output: its head, or else host 0 of slice 0.
 
     It is the JobSet's coordinator. In a JobSet without one, such as a handwritten one, it is the head, or else the
-    first host of the first replicated job.
+    first host of the first replicated job. Empty: the pods of that job have no numbers.
     """
     spec: Mapping[str, Any] = jobset["spec"]
-    names: list[str] = [job["name"] for job in spec["replicatedJobs"]]
-    leader = spec.get("coordinator") or {"replicatedJob": HEAD if HEAD in names else names[0]}
+    jobs: Mapping[str, Any] = {job["name"]: job for job in spec["replicatedJobs"]} or {ONLY_JOB: {}}
+    leader = spec.get("coordinator") or {"replicatedJob": HEAD if HEAD in jobs else next(iter(jobs))}
+    if jobs.get(leader["replicatedJob"], {}).get("template", {}).get("spec", {}).get("completionMode") == "NonIndexed":
+        return ""
     return f"{leader['replicatedJob']}-{leader.get('jobIndex', 0)}-{leader.get('podIndex', 0)}"
 
 
@@ -171,9 +185,9 @@ class Workload:
     uid: str
     namespace: str
     queue: str
-    """Team that owns its queue."""
+    """Team that owns its queue, or its ClusterQueue."""
     owner: str
-    """Name of the JobSet."""
+    """Name of the JobSet, or of another object that it admits."""
     priority: int
     chips: int
     created: float
@@ -196,6 +210,10 @@ class Workload:
     past_seconds: float = 0.0
     """Seconds for which it held its quota before its current admission. Kueue counts them if the job has
     `max_hours`."""
+    owner_kind: str = "JobSet"
+    """Kind of the object that it admits, such as `Job` or `TrainJob`."""
+    requeues: int = 0
+    """Number of times that Kueue put it back into its queue because its pods did not become ready."""
 
     def condition(self, kind: str) -> "Condition | None":
         """Return the condition of that kind; `None` if it has none."""
@@ -223,7 +241,7 @@ def workload_of(found: Object, stopped_queues: Collection[str] = ()) -> Workload
     """Return the Workload as a value; `stopped_queues` are the LocalQueues of its namespace that are stopped."""
     metadata, spec, status = found["metadata"], found["spec"], found.get("status", {})
     admission: dict[str, Any] = status.get("admission") or {}
-    owners: list[dict[str, str]] = metadata.get("ownerReferences", [])
+    owners = owners_of(found)
     requeue: dict[str, Any] = status.get("requeueState") or {}
     assigned = [podset.get("flavors", {}) for podset in admission.get("podSetAssignments", [])]
     evictions: Counter[str] = Counter()
@@ -249,10 +267,71 @@ def workload_of(found: Object, stopped_queues: Collection[str] = ()) -> Workload
         paused=spec.get("queueName") in stopped_queues,
         restarts=metadata.get("annotations", {}).get(RESTARTS_ANNOTATION, ""),
         past_seconds=float(status.get("accumulatedPastExecutionTimeSeconds", 0)),
+        owner_kind=owners[0].get("kind", "") if owners else "Workload",
+        requeues=int(requeue.get("count", 0)),
     )
 
 
+def owners_of(found: Object) -> list[dict[str, str]]:
+    """Return the owner references of an object, that of its controller first."""
+    listed: list[dict[str, str]] = found["metadata"].get("ownerReferences", [])
+    return sorted(listed, key=lambda owner: not owner.get("controller"))
+
+
 def _chips(podset: Mapping[str, Any]) -> int:
-    resources = [each.get("resources", {}) for each in podset["template"]["spec"].get("containers", [])]
+    return chips_of(podset.get("template", {})) * podset.get("count", 1)
+
+
+def chips_of(template: Object) -> int:
+    """Return the chips that a pod of a template requests."""
+    resources = [each.get("resources", {}) for each in template.get("spec", {}).get("containers", [])]
     asked = [{**each.get("limits", {}), **each.get("requests", {})}.get(TPU_RESOURCE, 0) for each in resources]
-    return int(sum(map(amount, asked)) * podset.get("count", 1))
+    return int(sum(map(amount, asked)))
+
+
+_ENDS = {"Complete": "Completed", "Failed": "Failed"}
+"""Condition types of a batch Job that has ended, and those of a JobSet."""
+
+
+def as_jobset(found: Object) -> Object:
+    """Return a batch Job as a JobSet with one replicated job, and a JobSet itself. Either may be half deleted."""
+    spec, status = found.get("spec", {}), found.get("status", {})
+    if "replicatedJobs" in spec:
+        complete = [job for job in spec["replicatedJobs"] if _containers(job)]
+        return {**found, "spec": {**spec, "replicatedJobs": complete}, "status": status}
+    listed = [{**each, "type": _ENDS.get(each["type"], each["type"])} for each in status.get("conditions", [])]
+    ends = [each["type"] for each in listed if each["type"] in _ENDS.values() and each.get("status") == "True"]
+    only = {"name": ONLY_JOB, "template": {"spec": spec}}
+    return {
+        **found,
+        "spec": {"suspend": spec.get("suspend", False), "replicatedJobs": [only] if _containers(only) else []},
+        "status": {"conditions": listed, **({"terminalState": ends[0]} if ends else {})},
+    }
+
+
+def jobset_of(workload: Object) -> Object:
+    """Return a JobSet with the pods of a Workload, for an object of which nothing else is known."""
+    metadata, spec, owners = workload["metadata"], workload.get("spec", {}), owners_of(workload)
+    # The Workload of a group of pods is owned by each of them.
+    owner = owners[0] if len(owners) == 1 or any(each.get("controller") for each in owners) else metadata
+    jobs = [
+        {
+            "name": pods["name"],
+            "template": {"spec": {"parallelism": pods.get("count", 1), "template": pods.get("template", {})}},
+        }
+        for pods in spec.get("podSets", [])
+    ]
+    finished = condition(workload, "Finished")
+    end = ("Failed" if finished.get("reason") == "Failed" else "Completed") if finished.get("status") == "True" else ""
+    own = {key: metadata[key] for key in ("namespace", "creationTimestamp", "deletionTimestamp") if key in metadata}
+    about = {"name": owner["name"], "uid": owner.get("uid", ""), "labels": {QUEUE_LABEL: spec.get("queueName", "")}}
+    return {
+        "metadata": {**own, **about},
+        "spec": {"replicatedJobs": [job for job in jobs if _containers(job)]},
+        "status": {"conditions": [{**finished, "type": end}], "terminalState": end} if end else {},
+    }
+
+
+def _containers(job: Mapping[str, Any]) -> list[Any]:
+    """Return the containers of a replicated job. It has none if the object is half deleted."""
+    return job.get("template", {}).get("spec", {}).get("template", {}).get("spec", {}).get("containers", [])

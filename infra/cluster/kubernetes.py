@@ -27,6 +27,8 @@ CONNECTIONS = 32
 _REQUEST_SECONDS = 30.0
 _RETRY_SECONDS = 0.5
 _CREDENTIAL_PLUGIN = "gke-gcloud-auth-plugin"
+_NAMESPACED = ("workloads", "localqueues")
+"""Kinds of objects of a namespace that the program lists in all namespaces."""
 
 
 class ApiError(RuntimeError):
@@ -191,6 +193,15 @@ class ApiServer:
         if answer.status >= 300:
             raise refusal(answer.status, answer.data)
         return answer
+
+
+def right(path: str) -> str:
+    """Return the right that a list of the collection at `path` needs, such as `list workloads.kueue.x-k8s.io`."""
+    *before, plural = path.partition("?")[0].split("/")
+    group = f".{before[2]}" if before[1] == "apis" else ""
+    if "namespaces" in before:
+        return f"list {plural}{group} in namespace {before[-1]}"
+    return f"list {plural}{group}{' in all namespaces' if plural in _NAMESPACED else ''}"
 
 
 def refusal(status: int, data: bytes) -> ApiError:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from infra.cluster.kubernetes import FORBIDDEN, ApiError, ApiServer, Json
+from infra.cluster.kubernetes import FORBIDDEN, ApiError, ApiServer, Json, right
 from infra.stack.manifests import Object, configuration
 from infra.stack.names import (
     ACCELERATOR_LABEL,
@@ -64,13 +64,13 @@ def read(api: ApiServer, namespace: str) -> KueueObjects:
         NoKueueError: the cluster has no Kueue, or one with another API, or this user may not read its queues.
         ApiError: the API server refuses a request for another reason than the user's rights.
     """
-    version = _api_version(api)
+    version = served_version(api)
     lists: dict[str, Sequence[Json]] = {}
     refused: dict[str, str] = {}
 
-    def listed(plural: str, *paths: tuple[str, str]) -> None:
+    def listed(plural: str, *paths: str) -> None:
         """Read the first list that this user may read. The rights to those before it are missing."""
-        for where, path in paths:
+        for path in paths:
             try:
                 # An old Kueue has no cohorts in this version.
                 found = (api.find(path) or {"items": []})["items"]
@@ -80,16 +80,15 @@ def read(api: ApiServer, namespace: str) -> KueueObjects:
             except ApiError as error:
                 if error.status != FORBIDDEN:
                     raise
-                refused.setdefault(plural, f"list {plural}{where}")
+                refused.setdefault(plural, right(path))
 
     for plural in _OF_CLUSTER:
-        listed(plural, (f".{KUEUE_GROUP}", f"/apis/{version}/{plural}"))
+        listed(plural, f"/apis/{version}/{plural}")
     for plural in _OF_NAMESPACES:
-        everywhere = (f".{KUEUE_GROUP} in all namespaces", f"/apis/{version}/{plural}")
-        listed(plural, everywhere, ("", f"/apis/{version}/namespaces/{namespace}/{plural}"))
-    listed("priorityclasses", (".scheduling.k8s.io", _PRIORITIES))
-    listed("limitranges", ("", _LIMIT_RANGES.format(namespace)))
-    listed("nodes", ("", f"{NODES}?labelSelector={ACCELERATOR_LABEL}"))
+        listed(plural, f"/apis/{version}/{plural}", f"/apis/{version}/namespaces/{namespace}/{plural}")
+    listed("priorityclasses", _PRIORITIES)
+    listed("limitranges", _LIMIT_RANGES.format(namespace))
+    listed("nodes", f"{NODES}?labelSelector={ACCELERATOR_LABEL}")
     _require_quotas(lists, refused)
     space = _readable(api, _NAMESPACE.format(namespace))
     config_map = _readable(api, f"{CONFIG_MAPS.format(KUEUE_NAMESPACE)}/{CONFIG_MAP}")
@@ -115,8 +114,8 @@ def _require_quotas(lists: Mapping[str, Sequence[Json]], refused: Mapping[str, s
         )
 
 
-def _api_version(api: ApiServer) -> str:
-    """Return the newest known version of Kueue's API that the cluster serves."""
+def served_version(api: ApiServer) -> str:
+    """Return the newest known version of Kueue's API that the cluster serves. Raise NoKueueError if it serves none."""
     group = api.find(f"/apis/{KUEUE_GROUP}")
     if group is None:
         raise NoKueueError(f"expected a cluster with Kueue, got one without the API group {KUEUE_GROUP}")

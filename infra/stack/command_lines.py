@@ -8,7 +8,9 @@ from dataclasses import dataclass
 MAKE_VARIABLE = "MULTISLICE_MAKE"
 """Variable with the stack that the Makefile's `up` and `down` name, in which only these set it."""
 
-FOR_MEMBERS = frozenset(("status", "list", "logs", "explain", "submit", "render", "cancel", "profile"))
+FOR_MEMBERS = frozenset(
+    ("status", "list", "logs", "explain", "report", "doctor", "submit", "render", "cancel", "profile")
+)
 """Commands that need only a kubeconfig, so that members of a team can run them."""
 
 OF_FILES = frozenset(("review", "preflight"))
@@ -56,6 +58,7 @@ class Reader:
     """The person who reads a message, and how they chose the stack."""
 
     stack: str
+    """Empty: their cluster belongs to no stack."""
     options: str
     """Options with which their commands choose the stack, such as `-s dev --sandbox` or `--namespace team`."""
     engine_options: Sequence[str] = ()
@@ -65,14 +68,14 @@ class Reader:
 
     @property
     def is_member(self) -> bool:
-        """Return whether they have only a kubeconfig, as members of a team do."""
-        return not f"{self.options} ".startswith("-s ")
+        """Return whether they have only a kubeconfig of a stack, as members of a team do."""
+        return bool(self.stack) and not f"{self.options} ".startswith("-s ")
 
     def command(self, name: str, *words: str) -> str:
         """Return a command line of theirs with `words` before the options, or advice to ask the owner."""
         if self.is_member and name not in FOR_MEMBERS:
             return f"ask the owner of stack {self.stack} to run: {self._of_owner(name, *words)}"
-        options = ("-s", self.stack) if name in OF_FILES else shlex.split(self.options)
+        options = ("-s", self.stack or "STACK") if name in OF_FILES else shlex.split(self.options)
         return shlex.join(("multislice", name, *words, *options))
 
     def run(self, name: str) -> str:

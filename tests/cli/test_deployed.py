@@ -6,7 +6,15 @@ from pathlib import Path
 import pytest
 
 from cli.answer import Halt
-from cli.deployed import Deployed, JobRef, Kubectl, deployed, deployed_by_kubeconfig, published_for
+from cli.deployed import (
+    Deployed,
+    JobRef,
+    Kubectl,
+    deployed,
+    deployed_by_kubeconfig,
+    observed_by_kubeconfig,
+    published_for,
+)
 from cli.explain.finding import submit_again
 from cli.observed.cluster import read_cluster
 from cli.observed.observe import folder_of
@@ -221,6 +229,8 @@ def test_a_kubeconfig_selects_the_stack_that_owns_the_namespace(tmp_path: Path) 
         # The only job of the namespace needs no name, whoever submitted it.
         assert found.job(None).full_name == "research/tiny"
         assert published_for(found, None) == record
+        chosen = Kubectl(str(config), None, "research")
+        assert replace(observed_by_kubeconfig(chosen), api=found.api) == found
         with pytest.raises(Halt, match="expected one of the teams of stack dev .research., got 'sales'"):
             published_for(found, "sales")
         played.collections[at][0]["data"] = {PUBLISHED_KEY: '{"version": "99.0"}'}
@@ -229,7 +239,10 @@ def test_a_kubeconfig_selects_the_stack_that_owns_the_namespace(tmp_path: Path) 
         played.collections[at] = [{"metadata": {"name": "other", "uid": "2"}}]
         with pytest.raises(Halt, match="expected the namespace of a team, got 'research'"):
             deployed_by_kubeconfig(Kubectl(str(config), None, "research"))
+        played.collections["/apis"] = []
+        assert observed_by_kubeconfig(chosen).place == "namespace research"
         played.refused[f"{at}/{PUBLISHED}"] = 403
+        assert "you may not list configmaps in namespace research" in str(observed_by_kubeconfig(chosen).foreign)
         with pytest.raises(Halt, match="a team that you are a member of"):
             deployed_by_kubeconfig(Kubectl(str(config), None, "research"))
 

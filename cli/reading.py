@@ -1,0 +1,184 @@
+"""The commands that read jobs, queues and clusters.
+
+They work on a stack, and with a kubeconfig on any cluster with JobSet or Kueue.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.options import (
+    Context,
+    Engine,
+    Job,
+    Kubeconfig,
+    Namespace,
+    On,
+    Output,
+    ReadingCommand,
+    Sandbox,
+    Stack,
+    chosen_stack,
+    folder_of,
+    kubectl,
+)
+from workloads.terminal import Terminal
+
+if TYPE_CHECKING:
+    from cli.deployed import Deployed
+
+reading = typer.Typer()
+
+
+@reading.command(cls=ReadingCommand)
+def status(
+    stack: Stack,
+    job: Job = None,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Watch until the job has ended.")] = False,
+    engine: On = None,
+    sandbox: Sandbox = None,
+    output: Output = "text",
+) -> int:
+    """Show slices, queues and a job: step, loss, time left, dollars. Exit status 2: with --watch, failed or missing."""
+    from cli.status import Watch
+    from cli.status import status as command
+
+    found, console = _observed(stack, engine, sandbox), Terminal(highlight=False)
+    in_json = output == "json"
+    return Watch(found, job, console, in_json).run() if watch else command(found, job, console, json=in_json)
+
+
+@reading.command("list", cls=ReadingCommand)
+def list_jobs(stack: Stack, engine: On = None, sandbox: Sandbox = None, output: Output = "text") -> int:
+    """List the jobs in the namespaces of a stack's teams: state, position in the queue, age, step."""
+    from cli.status import jobs
+
+    return jobs(_observed(stack, engine, sandbox), Terminal(highlight=False), json=output == "json")
+
+
+@reading.command(cls=ReadingCommand)
+def logs(
+    stack: Stack,
+    job: Job = None,
+    every: Annotated[bool, typer.Option("--all", help="Show all hosts with their names, not only the leader.")] = False,
+    host: Annotated[
+        str | None, typer.Option(metavar="HOST", help="Show one host, such as slice-0-1 or head-0-0.")
+    ] = None,
+    follow: Annotated[
+        bool,
+        typer.Option("--follow", "-f", help="Follow until the job has ended, across restarts and lost connections."),
+    ] = False,
+    previous: Annotated[
+        bool, typer.Option("--previous", "-p", help="Show logs of the attempt before the newest, if they still exist.")
+    ] = False,
+    tail: Annotated[
+        int | None, typer.Option(metavar="LINES", min=0, help="Number of last lines to show per host.")
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Show lines newer than a duration such as 30s, 10m, 2h or 1d.")
+    ] = None,
+    engine: On = None,
+    sandbox: Sandbox = None,
+    output: Output = "text",
+) -> int:
+    """Show logs of a job. Exit status 2: the job has failed."""
+    for name, given, other, also in (
+        ("--all", every, "--host", host is not None),
+        ("--follow", follow, "--previous", previous),
+    ):
+        if given and also:
+            raise typer.BadParameter(f"expected only one of {name} and {other}, got both")
+    from cli.logs import Selection, span
+    from cli.logs import logs as command
+
+    selection = Selection(job, every, host, follow, previous, tail, span(since) if since else None, output == "json")
+    folder = folder_of(chosen_stack(stack, engine, sandbox), engine, sandbox)
+    return command(_observed(stack, engine, sandbox), selection, folder, Terminal(highlight=False))
+
+
+@reading.command(cls=ReadingCommand)
+def explain(stack: Stack, job: Job = None, engine: On = None, sandbox: Sandbox = None, output: Output = "text") -> int:
+    """Explain why a job waits, was evicted, restarted or failed, and what to do about it."""
+    from cli.explain.explain import command
+
+    return command(_observed(stack, engine, sandbox), job, Terminal(highlight=False), json=output == "json")
+
+
+@reading.command(cls=ReadingCommand)
+def report(
+    target: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="JOB",
+            help="Storage path of a job (a folder or gs://BUCKET/JOB), folder of one run, or name of a job of the"
+            " stack or the namespace. Default: the only job.",
+        ),
+    ] = None,
+    *,
+    stack: Stack,
+    engine: On = None,
+    sandbox: Sandbox = None,
+    page: Annotated[
+        str | None, typer.Option(metavar="FILE", help="File for the page. Default: report.html in the run's folder.")
+    ] = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", "-w", help="Write the page every few seconds until the job has ended.")
+    ] = False,
+    output: Output = "text",
+) -> int:
+    """Report the time and money spent in a run of a job, by cause, error and start, and write an HTML page."""
+    from cli import report as command
+    from workloads.report.command import Asked
+
+    def asked(folder: str) -> Asked:
+        return Asked(folder, page, output == "json", watch)
+
+    console = Terminal(highlight=False)
+    if target and command.is_folder(target, stack, by_kubeconfig=any(kubectl().values())):
+        return command.report(asked(target), console)
+    if named := chosen_stack(stack, engine, sandbox):
+        return command.report(asked(command.folder(target, named, folder_of(named, engine, sandbox))), console)
+    from cli.report_of_cluster import report as of_cluster
+
+    return of_cluster(_observed(None, engine, sandbox), target, asked, console)
+
+
+@reading.command(cls=ReadingCommand)
+def doctor(stack: Stack, engine: On = None, sandbox: Sandbox = None, output: Output = "text") -> int:
+    """Check a stack or a cluster for problems and show how to repair them. Exit status 2: a check failed."""
+    from cli.deployed import Kubectl, foreign_by_kubeconfig
+    from cli.doctor.doctor import doctor as command
+    from cli.doctor.doctor import doctor_of_cluster
+
+    console, in_json = Terminal(highlight=False), output == "json"
+    if named := chosen_stack(stack, engine, sandbox):
+        return command(named, folder_of(named, engine, sandbox), console, as_json=in_json)
+    return doctor_of_cluster(foreign_by_kubeconfig(Kubectl(**kubectl())), console, as_json=in_json)
+
+
+@reading.command()
+def rehearse(
+    manifest: Annotated[
+        Path,
+        typer.Argument(metavar="JOB.yaml", help="Manifests of JobSets, as for kubectl create -f. -: standard input."),
+    ],
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+    namespace: Namespace = None,
+    output: Output = "text",
+) -> int:
+    """Say whether the Kueue of any cluster would admit a JobSet. Exit status 2: it would wait, or it is not known."""
+    from cli.rehearse.rehearse import command
+
+    chosen = (kubeconfig, context, namespace)
+    return command(manifest, chosen, Terminal(highlight=False), json=output == "json")
+
+
+def _observed(stack: str | None, engine: Engine | None, sandbox: Path | None) -> "Deployed":
+    """Return the stack, or what a kubeconfig selects."""
+    from cli.deployed import Kubectl, deployed, observed_by_kubeconfig
+
+    if named := chosen_stack(stack, engine, sandbox):
+        return deployed(named, folder_of(named, engine, sandbox))
+    return observed_by_kubeconfig(Kubectl(**kubectl()))

@@ -1,0 +1,338 @@
+"""`list`, `status`, `explain`, `logs` and `report` on clusters that other tools made, through the command line."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from cli.deployed import Kubectl, observed_by_kubeconfig
+from cli.main import app
+from cli.observed.foreign import read_foreign
+from cli.observed.observe import Observer, folder_of
+from infra.cluster.job_state import Kind, State
+from infra.cluster.kubernetes import ApiServer
+from infra.stack.project import ProjectError
+from tests.cli.api_server import playing
+from tests.cli.foreign.clusters import (
+    EVENTS,
+    JOBS,
+    JOBSETS,
+    PODS,
+    condition,
+    foreign,
+    job,
+    jobset,
+    node,
+    pod,
+    pods,
+    waiting,
+    workload,
+)
+from tests.cli.foreign.conftest import Run
+from tests.cli.rehearse.clusters import Object, cluster_queue, kubeconfig, local_queue, path, xpk
+
+type Answer = Callable[..., dict[str, Any]]
+
+
+def busy() -> list[Object]:
+    """A queue of xpk: `llama` runs, `eval` waits behind a job of another namespace."""
+    return [
+        *xpk(),
+        jobset("llama", restarts=1),
+        workload("llama"),
+        *pods("llama"),
+        jobset("eval", suspend=True),
+        waiting("eval"),
+        waiting("theirs", namespace="other", queue="their-queue", priority=9),
+        local_queue("their-queue", "cluster-queue", "other"),
+    ]
+
+
+def test_jobs_of_all_kinds_are_listed_with_their_cluster_queues_and_places(answer: Answer) -> None:
+    batch = [job("batch"), workload("batch", 16, kind="Job"), *(pod("batch", host, "Job") for host in range(4))]
+    train = [jobset("tuned", metadata={"ownerReferences": [{"kind": "TrainJob", "name": "tuned"}]})]
+    others = [workload("tuned", kind="TrainJob"), workload("ray", kind="RayJob")]
+    found = answer(foreign(*busy(), *batch, *train, *others), "list")["jobs"]
+    assert {each["name"]: (each["object"], each["state"], each["hosts"], each["hosts_running"]) for each in found} == {
+        "llama": ("JobSet", "running", 8, 8),
+        "eval": ("JobSet", "queued", 8, 0),
+        "batch": ("Job", "running", 4, 4),
+        "tuned": ("TrainJob", "starting", 8, 0),
+        "ray": ("RayJob", "running", 1, 0),
+    }
+    assert {each["queue"] for each in found} == {"cluster-queue"}
+    assert [each["position"] for each in found if each["name"] == "eval"] == [2]
+    assert {(each["step"], each["loss"], each["usd"], each["goodput"]) for each in found} == {(None,) * 4}
+
+
+def test_a_table_has_no_columns_of_what_the_cluster_does_not_know(run: Run) -> None:
+    text = run(foreign(*busy()), "list").stdout
+    assert "$ so far" not in text
+    assert "step" not in text.splitlines()[0]
+    assert "not known" in text
+
+
+def test_a_status_shows_queues_nodes_and_one_job(run: Run, answer: Answer) -> None:
+    held = {"flavorsReservation": [{"name": "1xv6e-16", "resources": [{"name": "google.com/tpu", "total": 32}]}]}
+    played = foreign(*busy(), node())
+    played.collections[path("clusterqueues")][0]["status"] |= held
+    text = run(played, "status", "llama").stdout
+    assert "32 of 32 chips of 1xv6e-16" in text
+    assert "1 of 1 hosts usable, 4x4" in text
+    assert "8 of 8 running on 2 slices" in text
+    found = answer(foreign(*busy(), node()), "status")
+    assert [each["name"] for each in found["jobs"]] == ["llama", "eval"]
+
+
+def test_the_head_of_a_pathways_job_is_no_slice(answer: Answer) -> None:
+    led = jobset("llama")
+    head = {"name": "pathways-head", "template": {"spec": {"template": {"spec": {"containers": [{"name": "c"}]}}}}}
+    led["spec"]["replicatedJobs"].insert(0, head)
+    first = pod("llama")
+    first["metadata"]["labels"]["jobset.sigs.k8s.io/replicatedjob-name"] = "pathways-head"
+    first["metadata"] |= {"name": "head", "uid": "head"}
+    (found,) = answer(foreign(*xpk(), led, workload("llama"), first, *pods("llama")), "list")["jobs"]
+    assert (found["hosts"], found["hosts_running"], found["slices"]) == (8, 8, 2)
+
+
+def causes(answer: Answer, *objects: Object, name: str = "eval") -> list[dict[str, Any]]:
+    return answer(foreign(*objects), "explain", name)["findings"]
+
+
+def test_a_waiting_job_is_explained_with_those_that_hold_its_chips(answer: Answer) -> None:
+    (found,) = causes(answer, *busy())
+    assert (found["cause"], found["what"]) == (
+        "quota taken",
+        "The job requests 16 chips, and 16 of them are in use. It is number 2 in line.",
+    )
+    assert "default/llama has 32 chips, priority 0" in found["evidence"]
+
+
+def test_what_another_resource_lacks_is_not_counted_as_chips(answer: Answer) -> None:
+    message = (
+        "couldn't assign flavors to pod set slice: insufficient unused quota for cpu in flavor f, 500m more needed"
+    )
+    (found,) = causes(answer, *xpk(), jobset("eval", suspend=True), waiting("eval", message))
+    assert (found["cause"], "500m more cpu" in found["what"]) == ("quota taken", True)
+    assert "chips" not in found["what"]
+
+
+def test_a_preempted_job_is_explained_with_the_job_that_preempted_it(answer: Answer) -> None:
+    said = (
+        condition("Evicted", "Preempted", "Preempted to accommodate a workload (UID: jobset-llama, JobUID: uid-llama)"),
+        condition("Preempted", "InClusterQueue", "Preempted (UID: jobset-llama, JobUID: uid-llama) due to priority"),
+    )
+    stats = {"schedulingStats": {"evictions": [{"reason": "Preempted", "count": 2}]}}
+    evicted = workload("eval", 16, None, said, status=stats)
+    first, *_ = causes(answer, *xpk(), jobset("eval", suspend=True), evicted, jobset("llama"), workload("llama"))
+    assert first["what"].startswith("The job was preempted by job llama of default, because it has a higher priority")
+    assert "Preempted: 2 times so far" in first["evidence"]
+
+
+@pytest.mark.parametrize(
+    ("objects", "cause"),
+    [
+        ([jobset("eval", queue="gone", suspend=True)], "no workload"),
+        ([jobset("eval", queue=None, suspend=True)], "no workload"),
+        ([jobset("eval", suspend=True), waiting("eval", queue="held")], "paused"),
+        ([jobset("eval", suspend=True), waiting("eval", queue="closed")], "queue closed"),
+        ([jobset("eval", ended="Failed"), workload("eval")], "failed"),
+        ([jobset("eval"), workload("eval"), *pods("eval")], "running"),
+        ([workload("eval", kind="RayJob", conditions=[condition("Finished", "Failed", "it broke")])], "failed"),
+        ([job("eval", conditions=[condition("Complete")]), workload("eval", kind="Job")], "completed"),
+        ([jobset("eval", metadata={"deletionTimestamp": "2026-01-05T12:00:00Z"}), workload("eval")], "being deleted"),
+    ],
+)
+def test_no_advice_is_about_a_stack(objects: list[Object], cause: str, answer: Answer) -> None:
+    stopped = condition("Active", "Stopped", "it is stopped", status="False")
+    closed = cluster_queue("closed", {}, stopPolicy="Hold") | {"status": {"conditions": [stopped]}}
+    queues = [closed, local_queue("closed", "closed"), local_queue("held", "cluster-queue", stopPolicy="Hold")]
+    found = causes(answer, *xpk(), *queues, *objects)
+    assert cause in [each["cause"] for each in found]
+    for word in ("stack", "team", "max_hours", "multislice up"):
+        assert word not in str(found)
+
+
+def test_pods_on_machines_without_chips_are_not_lost(answer: Answer) -> None:
+    """Only the nodes of slices are read."""
+    for limits, cause in (({"google.com/tpu": 4}, "node lost"), ({}, "running")):
+        batch = job("eval", pods=1)
+        batch["spec"]["template"]["spec"]["containers"][0]["resources"] = {"limits": limits}
+        objects = [*xpk(), batch, workload("eval", kind="Job"), pod("eval", 0, "Job"), node()]
+        assert causes(answer, *objects)[0]["cause"] == cause
+
+
+def logged(**owners: str) -> Any:
+    played = foreign(*busy(), job("batch"), workload("batch", 16, kind="Job"), pod("batch", 0, "Job"))
+    for name, line in owners.items():
+        played.logs[name.replace("_", "-")] = [f"2026-01-05T12:00:01.000000000Z {line}"]
+    return played
+
+
+def test_logs_are_those_of_a_jobset_or_of_a_batch_job(run: Run) -> None:
+    assert run(logged(llama_slice_job_0_0_abcde="one"), "logs", "llama").stdout == "one\n"
+    assert run(logged(batch_0_abcde="two"), "logs", "batch").stdout == "two\n"
+    assert run(logged(batch_0_abcde="two"), "logs", "default/batch", "--host", "main-0-0").stdout == "two\n"
+    ended = logged(batch_0_abcde="two")
+    ended.collections[JOBS][0]["status"] = {"conditions": [condition("Complete")]}
+    ended.collections[PODS][-1]["status"]["phase"] = "Succeeded"
+    assert run(ended, "logs", "batch", "--follow").stdout == "two\n"
+
+
+def test_logs_of_a_job_without_numbers_are_those_of_its_pods(run: Run) -> None:
+    played = logged(batch_0_abcde="two")
+    played.collections[JOBS][0]["spec"]["completionMode"] = "NonIndexed"
+    del played.collections[PODS][-1]["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"]
+    assert run(played, "logs", "batch").stdout == "two\n"
+
+
+def test_outside_of_projects_the_cluster_is_that_of_kubectl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_project() -> str:
+        raise ProjectError("there is no project")
+
+    monkeypatch.setattr("cli.options.default_stack", no_project)
+    with playing(foreign(*busy())) as played:
+        config = kubeconfig(tmp_path, played)
+        of_kubeconfig = ApiServer.of_kubeconfig
+        monkeypatch.setattr(ApiServer, "of_kubeconfig", lambda file, context: of_kubeconfig(file or config, context))
+        for command in ("list", "status", "explain", "logs", "report"):
+            words = [] if command in ("list", "status") else ["llama"]
+            found = CliRunner().invoke(app, [command, *words, "-o", "json"])
+            assert found.exit_code == 0, found.output
+            assert "there is no project" in CliRunner().invoke(app, [command, "--engine", "pulumi"]).stderr
+
+
+def test_the_records_of_a_foreign_job_are_where_it_says(tmp_path: Path) -> None:
+    container = {"env": [{"name": "METRICS_ADDRESS", "value": ""}, {"name": "JOB_FOLDER", "value": "gs://theirs/a/b"}]}
+    led = jobset("llama", pod={"containers": [container]})
+    with playing(foreign(*xpk(), led, jobset("other"))) as played:
+        found = observed_by_kubeconfig(Kubectl(kubeconfig(tmp_path, played), None, None))
+        jobs = read_foreign(found, 0.0).jobs
+    assert [(job.kind, folder_of(found, job)) for job in jobs] == [
+        (Kind.TRAINING, "gs://theirs/a/b"),
+        (Kind.CONTAINER, None),
+    ]
+
+
+def test_a_job_stays_the_same_when_its_admission_tells_its_queue(tmp_path: Path) -> None:
+    played = foreign(*xpk(), jobset("eval", suspend=True), waiting("eval"))
+    played.refused |= dict.fromkeys((path("localqueues"), path("localqueues", namespace="default")), 403)
+    with playing(played):
+        observer = Observer(observed_by_kubeconfig(Kubectl(kubeconfig(tmp_path, played), None, None)))
+        seen, job = observer.job("eval")
+        played.collections[path("workloads")] = [workload("eval")]
+        _, later = observer.again(seen, job)
+    assert [(each.state, each.ref.queue) for each in (job, later)] == [
+        (State.QUEUED, "multislice-queue"),
+        (State.STARTING, "cluster-queue"),
+    ]
+
+
+def test_a_report_tells_what_the_cluster_knows(run: Run, answer: Answer) -> None:
+    evicted = condition("Evicted", "Preempted", "Preempted to accommodate a workload", status="False")
+    stats = {"schedulingStats": {"evictions": [{"reason": "Preempted", "count": 2}]}, "requeueState": {"count": 3}}
+    objects = [*xpk(), jobset("llama", restarts=1), *pods("llama"), node()]
+    held = workload("llama", conditions=[evicted], status=stats)
+    found = answer(foreign(*objects, held), "report", "llama")
+    assert (found["job"], found["state"], found["chips"], found["restarts"]) == ("default/llama", "running", 32, 1)
+    assert (found["evictions"], found["requeues"], found["flavors"]) == ({"Preempted": 2}, 3, ["1xv6e-16"])
+    assert (found["queued_at"], found["admitted_at"]) == (1767614400.0, 1767614650.0)
+    assert (found["usd_per_hour"], found["pods"]) == (pytest.approx(32 * 2.7), {"Running": 8})
+    text = run(foreign(*objects, held), "report", "llama").stdout
+    assert "32 chips at the on-demand list price in us-east5, $2.70 an hour" in text
+    assert "Preempted 2 times" in text
+
+
+def test_a_report_without_records_has_no_page(run: Run) -> None:
+    for option in (("--page", "x.html"), ("--watch",)):
+        assert "keeps no records" in run(foreign(*busy()), "report", "llama", *option, exit_status=1).stderr
+
+
+@pytest.mark.parametrize("command", ["status", "explain", "logs", "report"])
+def test_a_job_that_does_not_exist_is_one_sentence(command: str, run: Run) -> None:
+    for name in ("nope", "other/llama", "a?b", "../x", "ä b", ""):
+        found = run(foreign(*busy()), command, name, exit_status=1)
+        assert len(found.stderr.splitlines()) == 1
+        assert repr(name) in found.stderr
+
+
+@pytest.mark.parametrize("command", ["list", "status", "explain", "logs", "report", "doctor"])
+def test_a_name_that_is_no_namespace_is_one_sentence(command: str, run: Run) -> None:
+    found = run(foreign(*busy()), command, "--namespace", "a/../b", exit_status=1)
+    assert "'a/../b'" in found.stderr
+
+
+RIGHTS = {
+    path("workloads"): "list workloads.kueue.x-k8s.io in all namespaces",
+    path("localqueues"): "list localqueues.kueue.x-k8s.io in all namespaces",
+    path("clusterqueues"): "list clusterqueues.kueue.x-k8s.io",
+    JOBSETS: "list jobsets.jobset.x-k8s.io in namespace default",
+    JOBS: "list jobs.batch in namespace default",
+    PODS: "list pods in namespace default",
+    EVENTS: "list events in namespace default",
+    "/api/v1/nodes": "list nodes",
+}
+
+
+@pytest.mark.parametrize("refused", RIGHTS)
+def test_a_missing_right_is_named(refused: str, answer: Answer, run: Run) -> None:
+    played = foreign(*busy())
+    for plural in ("workloads", "localqueues"):
+        played.collections[path(plural, namespace="default")] = [
+            each for each in played.collections[path(plural)] if each["metadata"]["namespace"] == "default"
+        ]
+    played.refused[refused] = 403
+    found = answer(played, "list")
+    assert f"you may not {RIGHTS[refused]}" in " ".join(found["notes"])
+    waits = [each["position"] for each in found["jobs"] if each["name"] == "eval"]
+    assert waits == [None if "all namespaces" in RIGHTS[refused] else 2]
+
+
+@pytest.mark.parametrize("command", ["list", "status", "explain", "report", "logs"])
+def test_a_user_without_rights_gets_one_error(command: str, run: Run) -> None:
+    played = foreign(*busy())
+    played.refused |= dict.fromkeys(
+        [*RIGHTS, *(path(each, namespace="default") for each in ("workloads", "localqueues"))], 403
+    )
+    played.refused[f"{JOBSETS}/llama"] = 403
+    words = [] if command in ("list", "status") else ["llama"]
+    assert "you may not " in run(played, command, *words, exit_status=1).stderr
+
+
+def test_a_cluster_without_kueue_has_its_jobsets(answer: Answer) -> None:
+    played = foreign(jobset("llama"), *pods("llama"))
+    played.collections["/apis"] = played.collections["/apis"][1:]
+    found = answer(played, "list")
+    assert [(each["name"], each["state"]) for each in found["jobs"]] == [("llama", "running")]
+    assert "without the API group kueue.x-k8s.io" in " ".join(found["notes"])
+
+
+def test_a_cluster_without_jobset_has_its_batch_jobs(answer: Answer) -> None:
+    played = foreign(*xpk(), job("batch"), workload("batch", kind="Job"), pod("batch", 0, "Job"))
+    played.collections["/apis"] = played.collections["/apis"][:1]
+    played.refused[JOBSETS] = 404
+    found = answer(played, "list")
+    assert [each["name"] for each in found["jobs"]] == ["batch"]
+    assert "no JobSet" in " ".join(found["notes"])
+
+
+def test_an_older_kueue_is_read_in_its_own_version(answer: Answer) -> None:
+    found = answer(foreign(*busy(), version="v1beta1"), "list")["jobs"]
+    assert [(each["name"], each["position"]) for each in found] == [("llama", None), ("eval", 2)]
+
+
+@pytest.mark.parametrize("command", ["list", "status", "explain", "report", "logs"])
+@pytest.mark.parametrize("missing", ["spec", "status", "both"])
+def test_half_deleted_objects_are_no_error(command: str, missing: str, run: Run) -> None:
+    objects = [*busy(), job("batch"), workload("batch", kind="Job"), node(), pod("batch", 0, "Job")]
+    event = {"kind": "Event", "metadata": {"name": "e", "uid": "e"}, "involvedObject": {"kind": "JobSet"}}
+    for each in objects:
+        for key in ("spec", "status") if missing == "both" else (missing,):
+            each.pop(key, None) if each["kind"] != "Pod" or key == "status" else None
+        each["metadata"]["deletionTimestamp"] = "2026-01-05T12:00:00Z"
+    played = foreign(*objects, event)
+    played.logs |= {each["metadata"]["name"]: [] for each in played.collections[PODS]}
+    words = [] if command in ("list", "status") else ["llama"]
+    run(played, command, *words)
