@@ -112,7 +112,7 @@ def _steps(estimate: Estimate) -> Iterator[str]:
     yield "ESTIMATED step, not measured: attention at an assumed share of the peak, DCN counts where exposed"
     yield from _align(
         (
-            *("attention at", "step s", "MFU", "tokens/s/chip", "compute s", "attention s", "grouped s", "ICI s"),
+            *("attention", "step s", "MFU", "tokens/s/chip", "compute s", "attention s", "grouped s", "ICI s"),
             *("DCN s", "exposed"),
         ),
         (
