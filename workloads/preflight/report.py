@@ -38,7 +38,8 @@ class Report:
             totals = {
                 "cycles": done.cycles,
                 "matmul_flops": done.matmul_flops,
-                "kernel_flops": done.kernel_flops,
+                "attention_flops": done.attention_flops,
+                "grouped_flops": done.grouped_flops,
                 "model_flops": _model_flops(self.spec),
                 "ici": {kind: asdict(total) for kind, total in done.ici.items()},
                 "dcn": {kind: asdict(total) for kind, total in done.dcn.items()},
@@ -108,9 +109,12 @@ def _memory(spec: JobSpec, compilation: Compilation) -> Iterator[str]:
 
 
 def _steps(estimate: Estimate) -> Iterator[str]:
-    yield "ESTIMATED step, not measured: kernels run at an assumed share of the peak, and DCN counts where exposed"
+    yield "ESTIMATED step, not measured: attention at an assumed share of the peak, DCN counts where exposed"
     yield from _align(
-        ("kernels at", "step s", "MFU", "tokens/s/chip", "compute s", "kernels s", "ICI s", "DCN s", "exposed"),
+        (
+            *("attention", "step s", "MFU", "tokens/s/chip", "compute s", "attention s", "grouped s", "ICI s"),
+            *("DCN s", "exposed"),
+        ),
         (
             (
                 f"{step.kernel_efficiency:.0%}",
@@ -118,7 +122,8 @@ def _steps(estimate: Estimate) -> Iterator[str]:
                 f"{step.mfu:.1%}",
                 f"{step.tokens_per_second_per_chip:.0f}",
                 f"{estimate.compute_seconds:.4f}",
-                f"{estimate.kernel_seconds_at_peak / step.kernel_efficiency:.4f}",
+                f"{estimate.attention_seconds_at_peak / step.kernel_efficiency:.4f}",
+                f"{estimate.grouped_seconds:.4f}",
                 f"{estimate.ici_seconds:.4f}",
                 f"{estimate.dcn_seconds:.4f}",
                 f"{estimate.dcn_exposed_seconds:.4f}",
@@ -130,10 +135,11 @@ def _steps(estimate: Estimate) -> Iterator[str]:
 
 def _flops(spec: JobSpec, done: Account) -> Iterator[str]:
     model = _model_flops(spec)
-    own = done.matmul_flops + done.kernel_flops
+    parts = {"matmuls": done.matmul_flops, "attention": done.attention_flops, "grouped": done.grouped_flops}
+    own = sum(parts.values())
     yield (
         f"TFLOP per device: model {model / 1e12:.1f}, program {own / 1e12:.1f}"
-        f" (matmuls {done.matmul_flops / 1e12:.1f}, kernels {done.kernel_flops / 1e12:.1f});"
+        f" ({', '.join(f'{part} {flops / 1e12:.1f}' for part, flops in parts.items())});"
         f" program / model {own / model:.2f}"
     )
     for kernel in done.kernels:

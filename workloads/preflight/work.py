@@ -16,6 +16,8 @@ from workloads.training.remat import KEYS_SCOPE
 _FLOPS = re.compile(r'"cost_estimate":\{[^}]*"flops":"(\d+)"')
 _WINDOWED = re.compile(rf"\b{KEYS_SCOPE}(\d+)\b")
 _KERNEL_TARGET = 'custom_call_target="tpu_custom_call"'
+_GROUPED = re.compile(r"\bragged-dot\b|\(t?gmm\)")
+"""Names of kernels of grouped products: libtpu's for `jax.lax.ragged_dot`, and those of JAX's megablox."""
 _LIBRARIES = ("/site-packages/", "/lib/python", "<")
 """Parts of the paths of source files that do not belong to the job."""
 
@@ -57,6 +59,11 @@ class Kernel:
     basis: str
     """Source of `flops`."""
     op_name: str
+
+    @property
+    def grouped(self) -> bool:
+        """Whether it multiplies each group of rows by a matrix of its own, as experts do. Others are attention."""
+        return bool(_GROUPED.search(self.op_name))
 
 
 def phase_of(op_name: str) -> str:

@@ -37,17 +37,22 @@ class Chip:
     """GB/s of a chip: its share of the network interfaces of its host."""
     usable_hbm_gib_per_device: float
     """Memory in GiB that the compiler lets a program use. Its error message has this number if a program needs more."""
+    grouped_efficiency: float
+    """Share of the peak that the kernels of grouped products reach on experts of the size of Mixtral's, counted in the
+    FLOPs of their rows. v5p: what MaxText's published step of Mixtral 8x7B leaves for them (`benchmarks.md`). v6e: what
+    libtpu's schedule of `jax.lax.ragged_dot` allows. v4 and v5e have the matrix units of v5p, 7x those of v6e."""
     config: str | None = None
     """libtpu's `chip_config_name`, if GKE does not run the default."""
 
 
 _WIDE, _NARROW = 2 * 256 * 256, 2 * 128 * 128
+_V5P_GROUPED, _V6E_GROUPED = 0.76, 0.7
 _CHIPS = {
-    "v4": Chip("v4", 8 * _NARROW, 6, 45, 6.25, 30.75, config="megacore"),
-    "v5e": Chip("v5e", 4 * _NARROW, 4, 45, 3.125, 15.75),
-    "v5p": Chip("v5p", 8 * _NARROW, 6, 90, 6.25, 95.73),
-    "v6e": Chip("v6e", 4 * _WIDE, 4, 90, 12.5, 31.24),
-    "7x": Chip("tpu7x", 4 * _WIDE, 6, 90, 12.5, 94.74),
+    "v4": Chip("v4", 8 * _NARROW, 6, 45, 6.25, 30.75, _V5P_GROUPED, config="megacore"),
+    "v5e": Chip("v5e", 4 * _NARROW, 4, 45, 3.125, 15.75, _V5P_GROUPED),
+    "v5p": Chip("v5p", 8 * _NARROW, 6, 90, 6.25, 95.73, _V5P_GROUPED),
+    "v6e": Chip("v6e", 4 * _WIDE, 4, 90, 12.5, 31.24, _V6E_GROUPED),
+    "7x": Chip("tpu7x", 4 * _WIDE, 6, 90, 12.5, 94.74, _V6E_GROUPED),
 }
 
 

@@ -4,6 +4,7 @@ from tests.workloads.jobs import changed
 from tests.workloads.preflight.jobs import v6e_job
 from tests.workloads.preflight.texts import SCAN
 from workloads.preflight.estimate import account, estimate
+from workloads.spec.chips import chip_of
 from workloads.training.flops import flops_per_token
 
 
@@ -33,18 +34,39 @@ def test_a_sum_over_more_slices_takes_longer() -> None:
     assert estimate(many, done).dcn_seconds == pytest.approx(2 * 63 / 64 * estimate(v6e_job(), done).dcn_seconds)
 
 
-def test_kernels_take_longer_the_less_efficient_they_are_assumed_to_be() -> None:
+def _with_kernel(op_name: str) -> str:
+    """Return the program with one more kernel of 918 GFLOP, which take a millisecond at the peak of v6e."""
     kernel = (
-        '  %kernel = f32[] custom-call(), custom_call_target="tpu_custom_call",'
+        f'  %kernel = f32[] custom-call(), custom_call_target="tpu_custom_call", metadata={{op_name="{op_name}"}},'
         ' backend_config={"cost_estimate":{"flops":"918000000000"}}\n  ROOT'
     )
     before, root, after = SCAN.rpartition("  ROOT")
-    without, found = (estimate(v6e_job(), account(text)) for text in (SCAN, before + kernel + after))
-
     assert root
+    return before + kernel + after
+
+
+def _added_seconds(op_name: str) -> list[float]:
+    without, found = (estimate(v6e_job(), account(text)) for text in (SCAN, _with_kernel(op_name)))
     assert [step.kernel_efficiency for step in found.steps] == [0.25, 0.35, 0.5]
-    added = [step.seconds - without.steps[0].seconds for step in found.steps]
-    assert added == pytest.approx([0.004, 0.001 / 0.35, 0.002])
+    return [late.seconds - early.seconds for late, early in zip(found.steps, without.steps, strict=True)]
+
+
+def test_attention_kernels_take_longer_the_less_efficient_they_are_assumed_to_be() -> None:
+    assert _added_seconds("jit(step)/splash_mha_fwd") == pytest.approx([0.004, 0.001 / 0.35, 0.002])
+
+
+@pytest.mark.parametrize(
+    "op_name",
+    [
+        "ragged-dot-none",
+        "jit(step)/jvp()/ragged_dot_general/ragged-dot-none",
+        "jit(step)/jvp(jit(gmm))/pallas_call",
+        "jit(step)/transpose(jvp(jit(tgmm)))/pallas_call",
+    ],
+)
+def test_grouped_products_have_their_own_efficiency(op_name: str) -> None:
+    efficiency = chip_of(v6e_job().slices).grouped_efficiency
+    assert _added_seconds(op_name) == pytest.approx([0.001 / efficiency] * 3)
 
 
 def test_utilisation_and_rate_follow_from_the_seconds() -> None:

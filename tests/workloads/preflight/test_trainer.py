@@ -127,6 +127,14 @@ def test_a_window_leaves_fewer_flops_to_the_attention_kernels_of_local_layers() 
 
 
 @pytest.mark.complete
+def test_products_of_experts_are_kernels_of_grouped_products() -> None:
+    rows = 64 // 32 * 1024 * 2
+    product = 2 * rows * SMALL.embed_dim * SMALL.mlp_dim
+    # Gate, up and down of each layer are computed, computed again, and have two gradients.
+    assert compiled(job_of("experts")).grouped_flops == SMALL.layers * 3 * 4 * product
+
+
+@pytest.mark.complete
 def test_between_stages_on_two_slices_only_activations_and_the_tables_cross() -> None:
     spec = job(SMALL, MeshSpec(replica=1, stage=2, fsdp=16), accumulation=4, gather_weights="each-step")
     done = compiled(spec)
