@@ -105,6 +105,18 @@ class Workload(Spec):
     def usage(self) -> Chips:
         return chips_of(self.pod_sets, self.admission.flavors) if self.admission else {}
 
+    @cached_property
+    def shape(self) -> tuple[int, tuple[PodSet, ...]]:
+        """Return everything that matters in the search for flavors."""
+        return self.priority, self.pod_sets
+
+    def admitted_by(self, admission: Admission | None) -> "Workload":
+        """Return the workload with another admission."""
+        changed = self.model_copy(update={"admission": admission})
+        # A copy has the cached values of its original.
+        changed.__dict__.pop("usage", None)
+        return changed
+
 
 class Situation(Spec):
     """A cluster's queues at one moment."""
