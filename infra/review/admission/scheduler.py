@@ -111,6 +111,8 @@ def targets(snapshot: Snapshot, assignment: Assignment) -> list[Target]:
 
 
 def _search(contest: Contest) -> list[Target]:
+    if contest.is_hopeless:
+        return []
     return fair_search(contest) if contest.snapshot.fair_sharing else classical_search(contest)
 
 

@@ -250,6 +250,8 @@ class Snapshot:
         self.fair_sharing = fair_sharing
         self.ledger = Ledger(queues)
         self._running: dict[str, dict[str, Workload]] = {name: {} for name in self.ledger.queues}
+        self._by_priority = defaultdict[tuple[str, str], Counter[int]](Counter[int])
+        """Chips of running workloads by their priority, by queue and flavor."""
         for workload in running:
             self.add(workload)
 
@@ -260,13 +262,21 @@ class Snapshot:
         """Return the workloads that have quota in the queue, by name."""
         return self._running[queue]
 
+    def chips_up_to(self, queue: str, flavor: str, priority: float) -> int:
+        """Return the chips of a queue's running workloads with at most this priority."""
+        return sum(chips for other, chips in self._by_priority[queue, flavor].items() if other <= priority)
+
     def add(self, workload: Workload) -> None:
         self._running[workload.queue][workload.name] = workload
         self.ledger.add(workload.queue, workload.usage)
+        for flavor, chips in workload.usage.items():
+            self._by_priority[workload.queue, flavor][workload.priority] += chips
 
     def remove(self, workload: Workload) -> None:
         del self._running[workload.queue][workload.name]
         self.ledger.remove(workload.queue, workload.usage)
+        for flavor, chips in workload.usage.items():
+            self._by_priority[workload.queue, flavor][workload.priority] -= chips
 
     def copy(self) -> "Snapshot":
         running = (workload for queue in self._running.values() for workload in queue.values())
