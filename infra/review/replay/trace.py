@@ -1,12 +1,11 @@
-"""The jobs of a trace: read from a CSV file, or drawn from distributions. Every error is reported with its row."""
+"""The jobs of a trace: read from a CSV file. Every error is reported with its row."""
 
 import csv
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from math import ceil, exp, inf, isfinite, log
+from math import ceil, inf, isfinite
 from pathlib import Path
-from random import Random
 
 from infra.review.replay.fleet import Fleet, Place
 from infra.stack.kueue import PRIORITIES
@@ -20,8 +19,6 @@ _MOST_HOURS = 366 * _HOURS_PER_DAY
 COLUMNS = ("name", "submitted", "team", "shape", "slices", "hours", "priority", "save_minutes")
 _REQUIRED = COLUMNS[:6]
 _NORMAL = "normal"
-_P90 = 1.2816
-"""Standard deviations between the median and the 90th percentile of a normal distribution."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +171,7 @@ def read_row(row: int, written: Mapping[str, str], rows: Rows) -> Job | None:
     slices = read("slices", "a whole number from 1", int, lambda value: value >= 1)
     submitted = read("submitted", "a time such as 2026-01-05T12:00:00Z, or hours from 0", _hours_at, lambda at: 0 <= at < inf)
     hours = read("hours", "a number above 0", float, lambda value: 0 < value < inf)
-    priority = read("priority", f"{', '.join(PRIORITIES)} or a whole number", _priority, lambda _: True)
+    priority = read("priority", f"{', '.join(PRIORITIES)} or a whole number", priority_of, lambda _: True)
     save = read("save_minutes", "minutes above 0, or nothing", lambda text: float(text or inf), lambda each: each > 0)
     if len(rows.errors) > before:
         return None
@@ -191,7 +188,8 @@ def _hours_at(text: str) -> float:
         return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() / _SECONDS_PER_HOUR
 
 
-def _priority(text: str) -> int:
+def priority_of(text: str) -> int:
+    """Return the value of a priority, which is a name or a number. Empty text is the normal priority."""
     known = PRIORITIES.get(text or _NORMAL)
     return int(text) if known is None else known
 
@@ -206,53 +204,6 @@ def write_csv(trace: Trace, path: Path) -> None:
             save = "" if job.save_hours is None else f"{job.save_hours * _MINUTES_PER_HOUR:g}"
             numbers = (f"{job.submitted:.4f}", job.team, job.shape, job.slices, f"{job.hours:.4f}")
             writer.writerow((job.name, *numbers, names.get(job.priority, job.priority), save))
-
-
-@dataclass(frozen=True)
-class Stream:
-    """Jobs of one kind, which come at random."""
-
-    team: str
-    shape: str
-    jobs_per_day: float
-    slices: Sequence[int]
-    """Equally likely numbers of slices."""
-    median_hours: float
-    p90_hours: float
-    """Nine of ten jobs are shorter. Hours are distributed log-normally, and at most a tenth of the trace."""
-    priority: int
-    save_hours: float | None
-    peak_share: float
-    """Share of the jobs that come between 12 and 18 o'clock. A quarter is an even day."""
-
-
-def draw(streams: Sequence[Stream], days: float, seed: int) -> Trace:
-    """Return a trace that is drawn from distributions. The same seed gives the same trace."""
-    jobs, most = list[Job](), days * _HOURS_PER_DAY
-    for number, stream in enumerate(streams):
-        random = Random(f"{seed}/{number}")
-        spread = log(stream.p90_hours / stream.median_hours) / _P90
-        for index, at in enumerate(_arrivals(random, stream, most)):
-            hours = min(stream.median_hours * exp(random.gauss(0, spread)), most / 10)
-            name = f"{stream.team}-{number}-{index}"
-            slices = random.choice(stream.slices)
-            job = Job(0, name, stream.team, stream.shape, slices, at, hours, stream.priority, stream.save_hours)
-            jobs.append(job)
-    jobs.sort(key=lambda job: (job.submitted, job.name))
-    if not jobs:
-        raise TraceError([(1, "expected at least one job, and none was drawn; raise jobs_per_day or days")])
-    return Trace("drawn jobs", tuple(replace(job, row=row) for row, job in enumerate(jobs, 1)), most)
-
-
-def _arrivals(random: Random, stream: Stream, end: float) -> Iterator[float]:
-    """Yield the hours at which jobs come."""
-    in_peak, others = (4 * share for share in (stream.peak_share, (1 - stream.peak_share) / 3))
-    most = max(in_peak, others)
-    at = 0.0
-    while (at := at + random.expovariate(stream.jobs_per_day / _HOURS_PER_DAY * most)) < end:
-        rate = in_peak if 12 <= at % _HOURS_PER_DAY < 18 else others
-        if random.random() * most < rate:
-            yield at
 
 
 def places(trace: Trace, fleet: Fleet) -> list[Place]:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from infra.review.admission.situation import FlavorQuota, Queue
+from infra.review.replay.drawn import Distribution, draw
 from infra.review.replay.fleet import Fleet, Group
 from infra.review.replay.results import Summary, summarize
 from infra.review.replay.simulation import Conditions, Replayed, replay
@@ -54,3 +55,12 @@ def replayed(of: Trace, on: Fleet, **conditions: Any) -> Replayed:
 
 def summary(of: Trace, on: Fleet, starved_hours: float = 24, **conditions: Any) -> Summary:
     return summarize(replayed(of, on, **conditions), starved_hours)
+
+
+def stream(team: str, per_day: float, **more: Any) -> dict[str, Any]:
+    usual = {"shape": "4x4", "slices": [1, 2], "hours": {"median": 2, "p90": 6}, "save_minutes": 30, "peak_share": 0.5}
+    return {"team": team, "jobs_per_day": per_day} | usual | more
+
+
+def drawn(*streams: dict[str, Any], days: float, seed: int = 3) -> Trace:
+    return draw(Distribution.model_validate({"days": days, "jobs": streams}), seed)

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from infra.review.replay.trace import MAX_BYTES, Stream, TraceError, draw, places, read_csv, write_csv
+from infra.review.replay.trace import MAX_BYTES, TraceError, places, read_csv, write_csv
 from infra.review.replay.workloads import read_workloads
-from tests.infra.review.replay.fleets import fleet, job, trace
+from tests.infra.review.replay.fleets import drawn, fleet, job, stream, trace
 
 _HEAD = "name,submitted,team,shape,slices,hours,priority,save_minutes"
 
@@ -39,7 +39,7 @@ def test_rows_become_jobs_in_the_order_of_their_submission(tmp_path: Path) -> No
 
 
 def test_a_trace_that_is_written_is_read_again(tmp_path: Path) -> None:
-    first = draw([Stream("a", "4x4", 20, (1, 2), 1, 3, 500, 0.25, 0.4)], 3, seed=5)
+    first = drawn(stream("a", 20), days=3)
     write_csv(first, tmp_path / "again.csv")
     again = read_csv(tmp_path / "again.csv", 3)
     assert [(each.name, each.slices) for each in again.jobs] == [(each.name, each.slices) for each in first.jobs]
@@ -103,10 +103,10 @@ def test_jobs_of_unknown_teams_and_shapes_are_refused_with_those_that_exist() ->
 
 
 def test_the_same_seed_draws_the_same_jobs_with_the_stated_distribution() -> None:
-    stream = Stream("a", "4x4", 100, (1, 3), 2.0, 8.0, 500, None, 0.75)
-    first = draw([stream], 20, seed=1)
-    assert first == draw([stream], 20, seed=1)
-    assert first != draw([stream], 20, seed=2)
+    often = stream("a", 100, hours={"median": 2, "p90": 8}, peak_share=0.75)
+    first = drawn(often, days=20, seed=1)
+    assert first == drawn(often, days=20, seed=1)
+    assert first != drawn(often, days=20, seed=2)
     hours = sorted(each.hours for each in first.jobs)
     assert len(hours) == pytest.approx(2000, rel=0.1)
     assert (hours[len(hours) // 2], hours[len(hours) * 9 // 10]) == pytest.approx((2.0, 8.0), rel=0.2)
