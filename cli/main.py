@@ -28,6 +28,7 @@ from cli.options import (
     kubectl,
 )
 from cli.rehearse import any_cluster
+from cli.replay import replaying
 from cli.selected import STACK_VARIABLE, default_stack
 from workloads.terminal import Terminal
 
@@ -60,8 +61,8 @@ def _options(
     """Options of the command without a subcommand."""
 
 
-app.add_typer(lifecycle)
-app.add_typer(any_cluster)
+for commands in (lifecycle, any_cluster, replaying):
+    app.add_typer(commands)
 
 
 _Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also show how the review finds its answers.")]
@@ -175,8 +176,7 @@ def status(
     from cli.status import Watch
     from cli.status import status as command
 
-    found, console = _deployed(stack, engine, sandbox), Terminal(highlight=False)
-    in_json = output == "json"
+    found, console, in_json = _deployed(stack, engine, sandbox), Terminal(highlight=False), output == "json"
     return Watch(found, job, console, in_json).run() if watch else command(found, job, console, json=in_json)
 
 
