@@ -63,7 +63,7 @@ def command(
     Raise Halt with all errors of the trace, or if a file or the cluster cannot be read.
     """
     objects = _objects(asked) if any(asked.cluster) else None
-    if objects and asked.stack and asked.trace is None and asked.against:
+    if objects and asked.stack and asked.against:
         raise Halt("expected at most one of --stack and --against with a cluster's own queues, got both")
     trace = _trace(asked, objects)
     if save_trace:
@@ -72,9 +72,17 @@ def command(
     with waiting("replaying"):
         found = [_replayed(trace, fleet, asked) for fleet in fleets]
     summaries = [summarize(each, asked.starved_hours) for each in found]
-    answer = {"trace": {"source": trace.source, "jobs": len(trace.jobs), "days": trace.hours / 24, "notes": trace.notes}}
+    answer = {
+        "trace": {"source": trace.source, "jobs": len(trace.jobs), "days": trace.hours / 24, "notes": trace.notes}
+    }
+    notes = _notes(trace, asked.conditions)
+    if page:
+        # Only a page needs the modules of the charts.
+        from cli.replay.page import page as made
+
+        page.write_text(made(found, summaries, notes))
     content = as_json(answer | {"replays": [each.model_dump() for each in summaries]})
-    write(content, tables(summaries, _notes(trace, asked.conditions)), form, console)
+    write(content, tables(summaries, notes), form, console)
     return NEGATIVE if summaries[-1].starved else 0
 
 
@@ -165,7 +173,7 @@ def _drawn(path: Path, asked: Asked) -> Trace:
         errors = from_validation(error, "", Distribution)
         distribution = None
     if file.errors or distribution is None:
-        lines = file.report(errors)
+        lines = [line.replace("the stack file", "this file") for line in file.report(errors)]
         raise Halt("\n".join([*lines, f"{count_errors(len(lines))} in {shown(path)}"]))
     if asked.days:
         distribution = distribution.model_copy(update={"days": asked.days})

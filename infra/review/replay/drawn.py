@@ -48,7 +48,7 @@ class Distribution(Spec):
     """What a trace is drawn from."""
 
     days: Annotated[_Positive, Field(le=366)]
-    jobs: Annotated[tuple[Stream, ...], Field(min_length=1)]
+    jobs: tuple[Stream, ...]
 
 
 def draw(distribution: Distribution, seed: int) -> Trace:

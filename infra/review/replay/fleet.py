@@ -115,7 +115,9 @@ def fleet_of_cluster(
     US dollars per chip-hour by flavor.
     """
     queues = [queue for each in lists["clusterqueues"] if (queue := live.chip_queue(each))]
-    flavors = {each["metadata"]["name"]: each.get("spec", {}).get("nodeLabels", {}) for each in lists["resourceflavors"]}
+    flavors = {
+        each["metadata"]["name"]: each.get("spec", {}).get("nodeLabels", {}) for each in lists["resourceflavors"]
+    }
     chips: dict[str, int] = {}
     for queue in queues:
         for quota in queue.flavors:
@@ -127,7 +129,9 @@ def fleet_of_cluster(
         for each in lists["localqueues"]
     } | {queue.name: queue.name for queue in queues}
     known = {queue.name for queue in queues}
-    return Fleet(name, tuple(queues), groups, fair_sharing, {team: each for team, each in teams.items() if each in known})
+    return Fleet(
+        name, tuple(queues), groups, fair_sharing, {team: each for team, each in teams.items() if each in known}
+    )
 
 
 def _group(flavor: str, labels: Mapping[str, str], chips: int, prices: Mapping[str, float]) -> Group:

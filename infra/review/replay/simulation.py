@@ -114,9 +114,7 @@ def replay(trace: Trace, fleet: Fleet, conditions: Conditions, places: Sequence[
     """Return what happens to the jobs of a trace; `places` has one for each of them."""
     simulation = _Simulation(trace, fleet, conditions, places)
     simulation.run()
-    return Replayed(
-        trace, fleet, conditions, simulation.runs, simulation.usage, frozenset(simulation.circles)
-    )
+    return Replayed(trace, fleet, conditions, simulation.runs, simulation.usage, frozenset(simulation.circles))
 
 
 class _Simulation:
@@ -330,9 +328,7 @@ def _saved(progress: float, every: float | None) -> float:
     return floor(progress / every + 1e-9) * every if every else 0.0
 
 
-def _outages(
-    group: Group, flavor: str, conditions: Conditions, end: float
-) -> Iterator[tuple[float, str, str, float]]:
+def _outages(group: Group, flavor: str, conditions: Conditions, end: float) -> Iterator[tuple[float, str, str, float]]:
     """Yield time, kind, flavor and place of each failure and maintenance. They do not depend on the queues."""
     slices = group.chips // group.slice_chips + conditions.spares
     yearly = {"fails": conditions.failures_per_day, "maintained": 1 / (conditions.maintenance_days or inf)}

@@ -36,6 +36,11 @@ def verdict(found: Summary) -> str:
     )
 
 
+def measures(found: Summary) -> Iterator[tuple[str, str]]:
+    """Yield the names and values of the results."""
+    yield from ((name, shown(found)) for name, shown in _MEASURES.items())
+
+
 def span(hours: float) -> str:
     """Return hours as text, such as `5 min` or `3.5 h`."""
     return f"{hours * _MINUTES_PER_HOUR:.0f} min" if hours < 2 else f"{hours:.1f} h"

@@ -80,7 +80,9 @@ class Rows:
         if not self.jobs and not self.errors:
             self.errors.append((1, "expected at least one job, got none"))
         begin = min((job.submitted for job in self.jobs), default=0.0)
-        jobs = sorted((replace(job, submitted=job.submitted - begin) for job in self.jobs), key=lambda job: job.submitted)
+        jobs = sorted(
+            (replace(job, submitted=job.submitted - begin) for job in self.jobs), key=lambda job: job.submitted
+        )
         last = jobs[-1].submitted if jobs else 0.0
         hours = days * _HOURS_PER_DAY if days else max(1, ceil(last / _HOURS_PER_DAY)) * float(_HOURS_PER_DAY)
         self._check(jobs, hours)
@@ -97,7 +99,13 @@ class Rows:
             if job.hours > hours:
                 self.refuse(job.row, "hours", f"at most the {hours:g} hours of the trace", job.hours, _LONGER)
             if job.submitted > min(hours, _MOST_HOURS):
-                self.refuse(job.row, "submitted", f"at most {min(hours, _MOST_HOURS):g} hours after the first job", round(job.submitted, 2), _LONGER)
+                self.refuse(
+                    job.row,
+                    "submitted",
+                    f"at most {min(hours, _MOST_HOURS):g} hours after the first job",
+                    round(job.submitted, 2),
+                    _LONGER,
+                )
 
 
 _LONGER = "leave it out, or pass --days"
@@ -121,9 +129,13 @@ def read_csv(path: Path, days: float | None) -> Trace:
             reader.fieldnames = header
             for name in (name for name in header if name not in COLUMNS):
                 meant = nearest(name, COLUMNS)
-                rows.errors.append((1, f"{name}: {f'did you mean {meant}? ' if meant else ''}no such column; remove it"))
+                rows.errors.append(
+                    (1, f"{name}: {f'did you mean {meant}? ' if meant else ''}no such column; remove it")
+                )
             if missing := [name for name in _REQUIRED if name not in header]:
-                rows.errors.append((1, f"expected the columns {', '.join(COLUMNS)}, got none named {', '.join(missing)}"))
+                rows.errors.append(
+                    (1, f"expected the columns {', '.join(COLUMNS)}, got none named {', '.join(missing)}")
+                )
             if not rows.errors:
                 _read_rows(reader, rows)
     except (UnicodeDecodeError, csv.Error) as error:
@@ -169,7 +181,9 @@ def read_row(row: int, written: Mapping[str, str], rows: Rows) -> Job | None:
         if not written[column]:
             rows.refuse(row, column, "a name", written[column])
     slices = read("slices", "a whole number from 1", int, lambda value: value >= 1)
-    submitted = read("submitted", "a time such as 2026-01-05T12:00:00Z, or hours from 0", _hours_at, lambda at: 0 <= at < inf)
+    submitted = read(
+        "submitted", "a time such as 2026-01-05T12:00:00Z, or hours from 0", _hours_at, lambda at: 0 <= at < inf
+    )
     hours = read("hours", "a number above 0", float, lambda value: 0 < value < inf)
     priority = read("priority", f"{', '.join(PRIORITIES)} or a whole number", priority_of, lambda _: True)
     save = read("save_minutes", "minutes above 0, or nothing", lambda text: float(text or inf), lambda each: each > 0)

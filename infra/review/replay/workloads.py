@@ -94,7 +94,9 @@ def _hours(item: Object, events: Iterable[tuple[float, str]], now: float) -> flo
     past = float(item.get("status", {}).get("accumulatedPastExecutionTimeSeconds", 0))
     ended = moment(condition(item, "Finished"), "lastTransitionTime", now) if is_true(item, "Finished") else now
     if is_true(item, "Admitted"):
-        return (past + max(0.0, ended - moment(condition(item, "Admitted"), "lastTransitionTime", ended))) / _SECONDS_PER_HOUR
+        return (
+            past + max(0.0, ended - moment(condition(item, "Admitted"), "lastTransitionTime", ended))
+        ) / _SECONDS_PER_HOUR
     begun, seconds = 0.0, 0.0
     for at, reason in sorted(events):
         if reason == "Admitted":
