@@ -21,8 +21,9 @@ from infra.review.admission.situation import PodSet
 from infra.review.replay.drawn import Distribution, draw
 from infra.review.replay.fleet import Fleet, fleet_of_cluster, fleet_of_stack
 from infra.review.replay.results import summarize
+from infra.review.replay.search import BoundsError, axes, search
 from infra.review.replay.simulation import Conditions, Replayed, replay
-from infra.review.replay.tables import tables
+from infra.review.replay.tables import search_tables, tables
 from infra.review.replay.trace import Trace, TraceError, check_size, places, read_csv, write_csv
 from infra.review.replay.workloads import read_workloads
 from infra.stack.manifests import Object
@@ -69,6 +70,8 @@ def command(
     if save_trace:
         write_csv(trace, save_trace)
     fleets = _fleets(asked, objects)
+    if bounds:
+        return _search(trace, fleets[-1], asked, bounds, p90_hours, form, console)
     with waiting("replaying"):
         found = [_replayed(trace, fleet, asked) for fleet in fleets]
     summaries = [summarize(each, asked.starved_hours) for each in found]
@@ -84,6 +87,28 @@ def command(
     content = as_json(answer | {"replays": [each.model_dump() for each in summaries]})
     write(content, tables(summaries, notes), form, console)
     return NEGATIVE if summaries[-1].starved else 0
+
+
+def _search(
+    trace: Trace,
+    fleet: Fleet,
+    asked: Asked,
+    bounds: Sequence[str],
+    p90_hours: float | None,
+    form: Form,
+    console: Console,
+) -> int:
+    """Print the best values within bounds. Return the exit status."""
+    try:
+        found = search(trace, fleet, asked.conditions, axes(bounds, fleet, asked.conditions.spares), p90_hours)
+    except BoundsError as error:
+        raise Halt(str(error)) from None
+    except TraceError as error:
+        raise _refused(asked.trace, error) from None
+    best = [{"changes": each.changes, "summary": each.summary.model_dump()} for each in found.best]
+    tried = {"tried": found.tried, "possible": found.possible, "seconds": round(found.seconds, 1), "best": best}
+    write(as_json(tried), search_tables(found, p90_hours), form, console)
+    return NEGATIVE if p90_hours is not None and found.best[0].summary.overall.p90 > p90_hours else 0
 
 
 def _notes(trace: Trace, conditions: Conditions) -> list[str]:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 
 from infra.review.replay.results import MAX_NAMED, Summary, Waits
+from infra.review.replay.search import Searched
 from infra.review.table import UNKNOWN, Answer, State, Table
 from infra.stack.cost import dollars
 
@@ -103,3 +104,27 @@ def _starved(found: Summary) -> Iterator[Answer]:
     if found.preempts_in_circles:
         names = ", ".join(found.preempts_in_circles[:MAX_NAMED])
         yield Answer("Circles", f"these jobs preempt each other in turn: {names}", "bad")
+
+
+def search_tables(found: Searched, p90_hours: float | None) -> list[Answer]:
+    """Return the best candidates of a search, as changes of the stack file."""
+    first = found.best[0]
+    rows = [
+        (
+            "\n".join(f"{path}: {_value(new)} (now {_value(old)})" for path, (old, new) in each.changes.items()) or "as now",
+            _MEASURES["cost per useful chip-hour"](each.summary),
+            span(each.summary.overall.p90),
+            _MEASURES["idle chip-hours"](each.summary),
+            str(each.summary.preemptions),
+        )
+        for each in found.best
+    ]
+    tried = f"tried {found.tried} of {found.possible} combinations in {found.seconds:.0f} s"
+    late = p90_hours is not None and first.summary.overall.p90 > p90_hours
+    said = f"no candidate has a p90 of waits of at most {span(p90_hours or 0)}; {tried}" if late else tried
+    columns = ("change", "$/useful chip-hour", "wait, p90", "idle chip-hours", "preemptions")
+    return [Table("Search", said, "bad" if late else "good", columns, rows)]
+
+
+def _value(value: int | None) -> str:
+    return "none" if value is None else str(value)
