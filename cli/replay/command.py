@@ -184,7 +184,7 @@ def _items(path: Path) -> Sequence[Object]:
     except (ValueError, RecursionError) as error:
         raise TraceError([(1, f"expected {expected}, got: {error}")]) from None
     items = content.get("items") if isinstance(content, dict) else None
-    if not isinstance(items, list):
+    if not isinstance(items, list) or not all(isinstance(each, dict) for each in items):
         raise TraceError([(1, f"expected {expected}, got no `items`")])
     return items
 

@@ -114,7 +114,7 @@ class Workload(Spec):
         """Return the workload with another admission."""
         changed = self.model_copy(update={"admission": admission})
         # A copy has the cached values of its original.
-        changed.__dict__.pop("usage", None)
+        vars(changed).pop("usage", None)
         return changed
 
 

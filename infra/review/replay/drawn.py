@@ -64,10 +64,9 @@ def draw(distribution: Distribution, seed: int) -> Trace:
         save = None if stream.save_minutes is None else stream.save_minutes / _MINUTES_PER_HOUR
         for index, at in enumerate(_arrivals(random, stream, end)):
             hours = min(stream.hours.median * exp(random.gauss(0, spread)), end * _MOST_SHARE)
-            kind = {"team": stream.team, "shape": stream.shape, "priority": priority_of(stream.priority)}
-            size = random.choice(stream.slices)
-            name = f"{stream.team}-{number}-{index}"
-            jobs.append(Job(row=0, name=name, slices=size, submitted=at, hours=hours, save_hours=save, **kind))
+            name, slices = f"{stream.team}-{number}-{index}", random.choice(stream.slices)
+            priority = priority_of(stream.priority)
+            jobs.append(Job(0, name, stream.team, stream.shape, slices, at, hours, priority, save))
     if not jobs:
         raise TraceError([(1, "expected at least one job, and none was drawn; raise jobs_per_day or days")])
     jobs.sort(key=lambda job: (job.submitted, job.name))

@@ -161,7 +161,9 @@ def _changed(
                 share, whole = (value or 0) / (axis.current or 1), group.slice_chips
                 for name, queue in queues.items():
                     scaled = {quota.nominal: int(quota.nominal * share / whole) * whole for quota in queue.flavors}
-                    queues[name] = _with_quota(queue, axis.flavor, lambda old, new=scaled: {"nominal": new[old.nominal]})
+                    queues[name] = _with_quota(
+                        queue, axis.flavor, lambda old, new=scaled: {"nominal": new[old.nominal]}
+                    )
         else:
             key = "borrowing_limit" if axis.limit else "nominal"
             queues[axis.team] = _with_quota(queues[axis.team], axis.flavor, lambda _, new={key: value}: new)
@@ -170,9 +172,7 @@ def _changed(
 
 
 def _with_quota(queue: Queue, flavor: str, change: Callable[[FlavorQuota], Mapping[str, int | None]]) -> Queue:
-    quotas = (
-        each.model_copy(update=dict(change(each))) if each.flavor == flavor else each for each in queue.flavors
-    )
+    quotas = (each.model_copy(update=dict(change(each))) if each.flavor == flavor else each for each in queue.flavors)
     return queue.model_copy(update={"flavors": tuple(quotas)})
 
 

@@ -111,7 +111,8 @@ def search_tables(found: Searched, p90_hours: float | None) -> list[Answer]:
     first = found.best[0]
     rows = [
         (
-            "\n".join(f"{path}: {_value(new)} (now {_value(old)})" for path, (old, new) in each.changes.items()) or "as now",
+            "\n".join(f"{path}: {_value(new)} (now {_value(old)})" for path, (old, new) in each.changes.items())
+            or "as now",
             _MEASURES["cost per useful chip-hour"](each.summary),
             span(each.summary.overall.p90),
             _MEASURES["idle chip-hours"](each.summary),

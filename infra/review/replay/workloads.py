@@ -32,7 +32,7 @@ def read_workloads(
     """
     rows, notes = Rows([], []), list[str]()
     topologies = {each["metadata"]["name"]: each.get("spec", {}).get("nodeLabels", {}) for each in flavors}
-    found = [each for each in enumerate(items, 1) if isinstance(each[1], Mapping) and each[1].get("kind") == "Workload"]
+    found = [each for each in enumerate(items, 1) if each[1].get("kind") == "Workload"]
     events = _events(items)
     now = max((_latest(item) for _, item in found if isinstance(item.get("status"), Mapping)), default=0.0)
     unknown = list[Job]()
@@ -110,7 +110,7 @@ def _events(items: Iterable[Object]) -> Mapping[str, list[tuple[float, str]]]:
     """Return when Kueue admitted and stopped workloads, by their UID."""
     found = defaultdict[str, list[tuple[float, str]]](list)
     for item in items:
-        if isinstance(item, Mapping) and item.get("kind") == "Event":
+        if item.get("kind") == "Event":
             about, reason = item.get("involvedObject", {}), str(item.get("reason", ""))
             if about.get("kind") == "Workload" and (reason == "Admitted" or reason.startswith("Evicted")):
                 at = moment(item, "eventTime", 0.0) or moment(item, "lastTimestamp", 0.0)

@@ -74,7 +74,7 @@ def test_drawn_jobs_are_saved_as_the_same_trace(stacks: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "expected"),
     [
-        ("bad.yaml", "days: 3\njobs:\n- {team: a, shape: 4x4, hours: {median: -1, p90: 2}}\n", ["bad.yaml:3: ", "2 errors"]),
+        ("bad.yaml", "jobs:\n- {team: a, shape: 4x4, hours: {median: -1, p90: 2}}\n", ["bad.yaml:2: ", "3 errors"]),
         ("bad.json", "[]", ["bad.json:1: ", "no `items`"]),
         ("bad.json", "{", ["bad.json:1: "]),
         ("bad.csv", f"{_HEAD}\nx,-1,nobody,4x4x4,1,99,,\n", ["bad.csv:2: submitted", "1 error in"]),

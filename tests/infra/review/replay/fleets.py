@@ -41,7 +41,7 @@ def of_queues(queues: list[Queue], *groups: Group) -> Fleet:
 
 
 def job(name: str, at: float = 0, hours: float = 1, team: str = "a", **more: Any) -> Job:
-    usual = {"row": 1, "shape": "4x4", "slices": 1, "priority": 500, "save_hours": None}
+    usual: dict[str, Any] = {"row": 1, "shape": "4x4", "slices": 1, "priority": 500, "save_hours": None}
     return Job(name=name, team=team, submitted=at, hours=hours, **usual | more)
 
 

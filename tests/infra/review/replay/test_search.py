@@ -45,7 +45,9 @@ def test_shapes_of_one_reservation_are_exchanged() -> None:
     large = group("large", 32, "4x4", 16, reservation="r")
     team = queue("a", {"small": 16, "large": 32})
     jobs = trace(*(job(f"j{index}", shape="2x2", hours=4) for index in range(8)))
-    change = _best(jobs, of_queues([team], small, large), "slices.small.count=0..8/4", "slices.large.count=1,2", p90_hours=0)
+    change = _best(
+        jobs, of_queues([team], small, large), "slices.small.count=0..8/4", "slices.large.count=1,2", p90_hours=0
+    )
     assert {path: new for path, (_, new) in change.items()} == {
         "slices.small.count": 8,
         "slices.large.count": 1,
@@ -62,7 +64,14 @@ def test_spares_are_bought_only_if_failures_make_jobs_wait() -> None:
 
 @pytest.mark.parametrize(
     "bound",
-    ["teams.a.quota.x", "teams.a.quota.y=1,2", "teams.c.quota.x=1,2", "teams.a.quota.x=none", "colour=1", "spares=5..x"],
+    [
+        "teams.a.quota.x",
+        "teams.a.quota.y=1,2",
+        "teams.c.quota.x=1,2",
+        "teams.a.quota.x=none",
+        "colour=1",
+        "spares=5..x",
+    ],
 )
 def test_bounds_that_cannot_be_searched_are_refused(bound: str) -> None:
     with pytest.raises(BoundsError):

@@ -69,7 +69,7 @@ def test_every_error_of_a_trace_is_found_with_its_row(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("head", "rows", "expected"),
     [
-        ("name,team", (), [(1, "expected the columns name, submitted, team, shape, slices, hours, priority, save_minutes, got none named submitted, shape, slices, hours")]),
+        ("name,team", (), [(1, f"expected the columns {_HEAD.replace(',', ', ')}, got none named submitted, shape, slices, hours")]),
         (f"{_HEAD},colour", ("a,0,a,4x4,1,1,,,red",), [(1, "colour")]),
         (_HEAD, (), [(1, "expected at least one job, got none")]),
         (_HEAD, ("a,0,t,4x4,1,1,,", "b,2026-01-01,t,4x4,1,1,,"), [(3, "submitted")]),
