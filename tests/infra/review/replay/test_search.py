@@ -1,5 +1,7 @@
 """The search for quotas, limits, shapes and spares."""
 
+from typing import Any
+
 import pytest
 
 from infra.review.admission.situation import FlavorQuota
@@ -12,7 +14,7 @@ from tests.infra.review.replay.fleets import USUAL, fleet, group, job, of_queues
 
 
 def _best(
-    of: Trace, on: Fleet, *bounds: str, p90_hours: float | None = None, **more: float
+    of: Trace, on: Fleet, *bounds: str, p90_hours: float | None = None, **more: Any
 ) -> dict[str, tuple[int | None, int | None]]:
     conditions = Conditions(**USUAL | more)
     found = search(of, on, conditions, axes(bounds, on, conditions.spares), p90_hours)
