@@ -18,8 +18,8 @@ def replay(
         Path | None,
         typer.Argument(
             metavar="TRACE",
-            help="Jobs as CSV, as JSON of `kubectl get workloads,events -A -o json`, or as YAML of what to draw them"
-            " from. Default: the Workloads of the cluster.",
+            help="Jobs as CSV, as JSON of `kubectl get workloads,events,resourceflavors -A -o json`, or as YAML of what"
+            " to draw them from. Default: the Workloads of the cluster.",
         ),
     ] = None,
     stack: Annotated[

@@ -178,7 +178,7 @@ def _live_trace(asked: Asked, objects: KueueObjects | None) -> Trace:
 
 def _items(path: Path) -> Sequence[Object]:
     check_size(path)
-    expected = "a list of objects, as of `kubectl get workloads,events -A -o json`"
+    expected = "a list of objects, as of `kubectl get workloads,events,resourceflavors -A -o json`"
     try:
         content: Any = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:

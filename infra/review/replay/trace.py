@@ -71,8 +71,9 @@ class Rows:
     def refuse(self, row: int, column: str, expected: str, got: object, fix: str = "correct the row") -> None:
         self.errors.append((row, str(FieldError(column, expected, repr(got), fix))))
 
-    def trace(self, source: str, days: float | None, notes: Sequence[str] = ()) -> Trace:
-        """Return the trace, which is `days` long. Default: from the first to the last submission, in whole days.
+    def trace(self, source: str, days: float | None, notes: Sequence[str] = (), until: float = 0.0) -> Trace:
+        """Return the trace, which is `days` long. Default: from the first to the last submission, or to the time
+        `until` if that is later, in whole days.
 
         Raises:
             TraceError: the rows have errors, or there are none.
@@ -83,7 +84,7 @@ class Rows:
         jobs = sorted(
             (replace(job, submitted=job.submitted - begin) for job in self.jobs), key=lambda job: job.submitted
         )
-        last = jobs[-1].submitted if jobs else 0.0
+        last = max(until - begin, jobs[-1].submitted) if jobs else 0.0
         hours = days * _HOURS_PER_DAY if days else max(1, ceil(last / _HOURS_PER_DAY)) * float(_HOURS_PER_DAY)
         self._check(jobs, hours)
         if self.errors:

@@ -1,4 +1,5 @@
-"""Reads a trace from a cluster's Workloads, and Kueue's events about them: `kubectl get workloads,events -A -o json`.
+"""Reads a trace from a cluster's Workloads, Kueue's events about them, and the flavors that they have:
+`kubectl get workloads,events,resourceflavors -A -o json`.
 
 A workload's hours are those in which it was admitted. Its status counts earlier admissions
 (`accumulatedPastExecutionTimeSeconds`); events say when each began, and also when one ended that no status counts.
@@ -22,16 +23,17 @@ _SECONDS_PER_HOUR = 3600
 def read_workloads(
     items: Sequence[Object], source: str, days: float | None, save_hours: float | None, flavors: Iterable[Object] = ()
 ) -> Trace:
-    """Return the trace of a list of Workloads and Events; other objects are left out.
+    """Return the trace of a list of Workloads, Events and ResourceFlavors; other objects are left out.
 
-    Workloads say nothing about saves, so all jobs save every `save_hours`. `flavors` are the cluster's
-    ResourceFlavors, whose topology is that of workloads that name none.
+    Workloads say nothing about saves, so all jobs save every `save_hours`. `flavors` are further ResourceFlavors.
+    Their topology is that of workloads that name none.
 
     Raises:
         TraceError: an object lacks what a Workload has, or the jobs have errors.
     """
     rows, notes = Rows([], []), list[str]()
-    topologies = {each["metadata"]["name"]: each.get("spec", {}).get("nodeLabels", {}) for each in flavors}
+    listed = [*flavors, *(each for each in items if each.get("kind") == "ResourceFlavor")]
+    topologies = {each["metadata"]["name"]: each.get("spec", {}).get("nodeLabels", {}) for each in listed}
     found = [each for each in enumerate(items, 1) if each[1].get("kind") == "Workload"]
     events = _events(items)
     now = max((_latest(item) for _, item in found if isinstance(item.get("status"), Mapping)), default=0.0)
@@ -54,8 +56,8 @@ def read_workloads(
     if unknown:
         notes.append(f"{len(unknown)} jobs have not run yet; their hours are the median of their team")
     if left_out:
-        notes.append(f"left out {left_out} workloads without chips, without a queue, or with slices of two shapes")
-    return rows.trace(source, days, notes)
+        notes.append(f"left out {left_out} workloads without chips, queue or topology, or with slices of two shapes")
+    return rows.trace(source, days, notes, until=now / _SECONDS_PER_HOUR)
 
 
 def _job(
@@ -77,12 +79,12 @@ def _job(
             chips += count * pods["count"]
             flavor = of_set.get(pods["name"], "")
             labels = {**topologies.get(flavor, {}), **pod.get("nodeSelector", {})}
-            shapes.add(labels.get(TOPOLOGY_LABEL) or flavor)
+            shapes.add(labels.get(TOPOLOGY_LABEL, ""))
     team = (status.get("admission") or {}).get("clusterQueue") or metadata["namespace"]
-    if not chips or len(shapes) != 1 or not spec.get("queueName"):
+    shape = shapes.pop() if len(shapes) == 1 else ""
+    if not chips_of_topology(shape) or not spec.get("queueName"):
         return None
-    (shape,) = shapes
-    slices = max(1, chips // (chips_of_topology(shape) or chips))
+    slices = max(1, chips // chips_of_topology(shape))
     submitted = moment(metadata, "creationTimestamp", 0.0) / _SECONDS_PER_HOUR
     hours = _hours(item, events.get(metadata["uid"], []), now)
     name = f"{metadata['namespace']}/{metadata['name']}"

@@ -11,6 +11,7 @@ from infra.review.replay.workloads import read_workloads
 from tests.infra.review.replay.fleets import drawn, fleet, job, stream, trace
 
 _HEAD = "name,submitted,team,shape,slices,hours,priority,save_minutes"
+_NAMES = _HEAD.replace(",", ", ")
 
 
 def _written(folder: Path, *rows: str, head: str = _HEAD) -> Path:
@@ -69,7 +70,7 @@ def test_every_error_of_a_trace_is_found_with_its_row(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("head", "rows", "expected"),
     [
-        ("name,team", (), [(1, f"expected the columns {_HEAD.replace(',', ', ')}, got none named submitted, shape, slices, hours")]),
+        ("name,team", (), [(1, f"expected the columns {_NAMES}, got none named submitted, shape, slices, hours")]),
         (f"{_HEAD},colour", ("a,0,a,4x4,1,1,,,red",), [(1, "colour")]),
         (_HEAD, (), [(1, "expected at least one job, got none")]),
         (_HEAD, ("a,0,t,4x4,1,1,,", "b,2026-01-01,t,4x4,1,1,,"), [(3, "submitted")]),
@@ -128,7 +129,10 @@ def _condition(kind: str, at: str, status: str = "True") -> dict[str, str]:
 def test_workloads_of_a_cluster_become_jobs_of_the_hours_in_which_they_were_admitted() -> None:
     admission = {"clusterQueue": "team-a", "podSetAssignments": [{"name": "s", "flavors": {"google.com/tpu": "x"}}]}
     ended = [_condition("Admitted", "02:00"), _condition("Finished", "05:00")]
+    labels = {"cloud.google.com/gke-tpu-topology": "4x4"}
+    flavor = {"kind": "ResourceFlavor", "metadata": {"name": "x"}, "spec": {"nodeLabels": labels}}
     items = [
+        flavor,
         _workload("done", "01:00", conditions=ended, admission=admission, accumulatedPastExecutionTimeSeconds=1800),
         _workload("runs", "02:00", conditions=[_condition("Admitted", "03:00")], admission=admission),
         _workload("evicted", "02:30", conditions=[_condition("Admitted", "04:00", "False")]),
@@ -140,6 +144,7 @@ def test_workloads_of_a_cluster_become_jobs_of_the_hours_in_which_they_were_admi
             for reason, at in (("Admitted", "03:00"), ("EvictedDueToPreempted", "04:00"))
         ),
     ]  # fmt: skip
+    del items[1]["spec"]["podSets"][0]["template"]["spec"]["nodeSelector"]
     found = read_workloads(items, "cluster", None, 0.5)
     hours = {each.name: (each.team, each.slices, each.submitted, each.hours) for each in found.jobs}
     assert hours == {
