@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cached_property
 from typing import Literal
 
 from infra.review.admission.preemption import Contest, Target, classical_search, fair_search
@@ -63,7 +64,7 @@ class Assignment:
     workload: Workload
     choices: tuple[Choice, ...]
 
-    @property
+    @cached_property
     def mode(self) -> Mode:
         """FIT, PREEMPT or NO_FIT: the worst of its pod sets."""
         modes = [choice.chosen.mode if choice.chosen else Mode.NO_FIT for choice in self.choices]
@@ -168,10 +169,10 @@ def _preempting(contest: Contest) -> tuple[Mode, bool]:
     found = [target.workload for target in _search(contest)]
     ((flavor, needed),) = contest.needs.items()
     ledger, queue = contest.snapshot.ledger, contest.queue
+    if not found:
+        return Mode.NO_CANDIDATES, queue.cohort is not None and ledger.borrows(queue.name, flavor, needed)
     with ledger.without(found):
         borrows = queue.cohort is not None and ledger.borrows(queue.name, flavor, needed)
-    if not found:
-        return Mode.NO_CANDIDATES, borrows
     return (Mode.PREEMPT if any(other.queue == queue.name for other in found) else Mode.RECLAIM), borrows
 
 
