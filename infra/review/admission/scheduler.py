@@ -7,7 +7,6 @@ in the queue's order. Workloads that cannot be admitted are set aside until chip
 Preempted workloads keep their chips until all other waiting ones have been tried, and then release them together. In a
 cluster they end one by one, like their pods, and a head of another queue may be faster."""
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
@@ -55,6 +54,10 @@ class Choice:
     chosen: Attempt | None
     resume_at: int
     """Index of the flavor to continue with if the choice fails in this cycle."""
+
+    @property
+    def finds_no_candidates(self) -> bool:
+        return self.chosen is not None and self.chosen.mode == Mode.NO_CANDIDATES
 
 
 @dataclass(frozen=True)
@@ -108,6 +111,8 @@ def assign(snapshot: Snapshot, workload: Workload, start: tuple[int, ...]) -> As
 
 def targets(snapshot: Snapshot, assignment: Assignment) -> list[Target]:
     """Return the workloads that are preempted for it."""
+    if len(assignment.choices) == 1 and assignment.choices[0].finds_no_candidates:
+        return []
     return _search(Contest(snapshot, assignment.workload, assignment.chips, assignment.contested))
 
 
@@ -118,11 +123,11 @@ def _search(contest: Contest) -> list[Target]:
 
 
 def _chosen_chips(choices: tuple[Choice, ...]) -> Chips:
-    chips = Counter[str]()
+    chips: Chips = {}
     for choice in choices:
         if choice.chosen:
-            chips[choice.chosen.flavor] += choice.pods.chips
-    return dict(chips)
+            chips[choice.chosen.flavor] = chips.get(choice.chosen.flavor, 0) + choice.pods.chips
+    return chips
 
 
 def _choose(snapshot: Snapshot, workload: Workload, pods: PodSet, first: int, taken: Chips) -> Choice:

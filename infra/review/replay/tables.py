@@ -124,7 +124,7 @@ def search_tables(found: Searched, p90_hours: float | None) -> list[Answer]:
     late = p90_hours is not None and first.summary.overall.p90 > p90_hours
     said = f"no candidate has a p90 of waits of at most {span(p90_hours or 0)}; {tried}" if late else tried
     columns = ("change", "$/useful chip-hour", "wait, p90", "idle chip-hours", "preemptions")
-    return [Table("Search", said, "bad" if late else "good", columns, rows)]
+    return [Table("Search", said, "bad" if late else "good", columns, rows, whole=range(1, 5))]
 
 
 def _value(value: int | None) -> str:
