@@ -131,7 +131,7 @@ def test_workloads_of_a_cluster_become_jobs_of_the_hours_in_which_they_were_admi
     ended = [_condition("Admitted", "02:00"), _condition("Finished", "05:00")]
     labels = {"cloud.google.com/gke-tpu-topology": "4x4"}
     flavor = {"kind": "ResourceFlavor", "metadata": {"name": "x"}, "spec": {"nodeLabels": labels}}
-    items = [
+    items: list[Any] = [
         flavor,
         _workload("done", "01:00", conditions=ended, admission=admission, accumulatedPastExecutionTimeSeconds=1800),
         _workload("runs", "02:00", conditions=[_condition("Admitted", "03:00")], admission=admission),
