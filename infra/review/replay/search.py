@@ -177,11 +177,17 @@ def _with_quota(queue: Queue, flavor: str, change: Callable[[FlavorQuota], Mappi
 
 
 def _exists(before: Fleet, after: Fleet) -> bool:
-    """Return whether no reservation has grown, and quotas are not larger than their groups."""
+    """Return whether a stack file may say so: no reservation has grown, no group is empty, quotas are not larger than
+    their groups, and no team lends more than it has."""
+    quotas = [quota for queue in after.queues for quota in queue.flavors]
+    if any((quota.lending_limit or 0) > quota.nominal for quota in quotas):
+        return False
     for flavor, group in after.groups.items():
-        given = sum(quota.nominal for queue in after.queues for quota in queue.flavors if quota.flavor == flavor)
+        given = sum(quota.nominal for quota in quotas if quota.flavor == flavor)
         was, reserved = (_reserved(fleet, group.reservation) for fleet in (before, after))
         if given > group.chips or (group.reservation and reserved > was):
+            return False
+        if not group.chips and before.groups[flavor].chips:
             return False
     return True
 

@@ -42,6 +42,14 @@ def test_quotas_move_between_teams_and_never_exceed_their_group() -> None:
     assert _best(jobs, on, *quotas, p90_hours=0) == {"teams.a.quota.x": (64, 0), "teams.b.quota.x": (0, 64)}
 
 
+def test_no_team_lends_more_than_it_has_and_no_group_is_empty() -> None:
+    lender = fleet({"a": limited("x", 64, lend=64), "b": 0})
+    bounds = axes(["teams.a.quota.x=0..64", "slices.x.count=0..4"], lender, 0)
+    assert search(trace(job("only")), lender, Conditions(**USUAL), bounds, None).tried == 1
+    freely = fleet({"a": 64, "b": 0})
+    assert search(trace(job("only")), freely, Conditions(**USUAL), bounds, None).tried == 5 + 4 + 3 + 2
+
+
 def test_shapes_of_one_reservation_are_exchanged() -> None:
     small = group("small", 16, "2x2", 4, reservation="r")
     large = group("large", 32, "4x4", 16, reservation="r")
