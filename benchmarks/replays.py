@@ -7,10 +7,11 @@ import resource
 import sys
 import time
 from dataclasses import replace
+from typing import NamedTuple
 
 from infra.review.replay.drawn import Distribution, draw
 from infra.review.replay.fleet import Fleet, fleet_of_cluster
-from infra.review.replay.results import summarize
+from infra.review.replay.results import Summary, summarize
 from infra.review.replay.simulation import Conditions, replay
 from infra.review.replay.trace import Trace, places
 from infra.stack.manifests import Object
@@ -69,19 +70,35 @@ def _fleet(trace: Trace, chips: int) -> Fleet:
     return fleet_of_cluster("benchmark", lists, {}, fair_sharing=False)
 
 
+class Measured(NamedTuple):
+    """One replay."""
+
+    jobs: int
+    chips: int
+    cpu_seconds: float
+    mebibytes: int
+    """Largest memory of this process so far."""
+    found: Summary
+
+
+def measure(jobs: int, chips: int, load: float) -> Measured:
+    """Replay a month of about so many jobs and chips."""
+    trace = _trace(jobs, load * chips * _HOURS)
+    fleet, began = _fleet(trace, chips), time.process_time()
+    found = summarize(replay(trace, fleet, _CONDITIONS, places(trace, fleet)), 24)
+    seconds = time.process_time() - began
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+    return Measured(len(trace.jobs), sum(group.chips for group in fleet.groups.values()), seconds, memory, found)
+
+
 def main() -> None:
     """Print a row for each size."""
     load = float(sys.argv[1]) if len(sys.argv) > 1 else 0.85
-    for jobs, chips in _SIZES.items():
-        trace = _trace(jobs, load * chips * _HOURS)
-        fleet, began = _fleet(trace, chips), time.process_time()
-        found = summarize(replay(trace, fleet, _CONDITIONS, places(trace, fleet)), 24)
-        seconds = time.process_time() - began
-        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
-        chips = sum(group.chips for group in fleet.groups.values())
-        results = f"{found.preemptions} preemptions, p90 of waits {found.overall.p90} h"
+    for size in _SIZES.items():
+        row = measure(*size, load)
+        results = f"{row.found.preemptions} preemptions, p90 of waits {row.found.overall.p90} h"
         print(
-            f"{len(trace.jobs)} jobs on {chips} chips: {seconds:.2f} CPU seconds, {memory} MiB; {results}", flush=True
+            f"{row.jobs} jobs on {row.chips} chips: {row.cpu_seconds:.2f} CPU seconds, {row.mebibytes} MiB; {results}"
         )
 
 

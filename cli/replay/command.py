@@ -1,7 +1,7 @@
 """`multislice replay` replays a trace of jobs on the queues of a stack file or a cluster. It changes nothing."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,7 +68,7 @@ def command(
         raise Halt("expected at most one of --stack and --against with a cluster's own queues, got both")
     trace = _trace(asked, objects)
     if save_trace:
-        write_csv(trace, save_trace)
+        _save(save_trace, lambda path: write_csv(trace, path))
     fleets = _fleets(asked, objects)
     if bounds:
         return _search(trace, fleets[-1], asked, bounds, p90_hours, form, console)
@@ -83,10 +83,17 @@ def command(
         # Only a page needs the modules of the charts.
         from cli.replay.page import page as made
 
-        page.write_text(made(found, summaries, notes))
+        _save(page, lambda path: path.write_text(made(found, summaries, notes)))
     content = as_json(answer | {"replays": [each.model_dump() for each in summaries]})
     write(content, tables(summaries, notes), form, console)
     return NEGATIVE if summaries[-1].starved else 0
+
+
+def _save(path: Path, written: Callable[[Path], object]) -> None:
+    try:
+        written(path)
+    except OSError as error:
+        raise Halt(f"expected a file that can be written at {path}, got: {error.strerror}") from None
 
 
 def _search(

@@ -56,6 +56,24 @@ def test_two_stacks_are_compared_in_columns_and_on_a_page(stacks: Path) -> None:
     assert "| wait, longest | 4.0 h | 0 min |" in _run(*words, "-o", "markdown").stdout
 
 
+@pytest.mark.parametrize("option", ["--page", "--save-trace"])
+def test_a_file_that_cannot_be_written_is_named(option: str, stacks: Path) -> None:
+    found = _run(_csv(stacks, "one,0,evaluation,4x4x4,1,5,,"), "-s", "prod", option, stacks / "none" / "file")
+    assert (found.exit_code, str(stacks / "none") in found.output.replace("\n", "")) == (1, True)
+
+
+def test_the_best_values_within_bounds_are_changes_of_the_stack_file(stacks: Path) -> None:
+    rows = [f"j{index},0,evaluation,4x4x4,1,9,," for index in range(3)]
+    path = "teams.evaluation.quota.cubes.borrowing_limit"
+    words = (_csv(stacks, *rows), "-s", "prod", "--search", f"{path}=0,64,none", "-o", "json", "--p90-hours")
+    found = _run(*words, 1)
+    answer = json.loads(found.stdout)
+    assert (found.exit_code, answer["tried"], answer["possible"]) == (0, 3, 3)
+    assert answer["best"][0]["changes"] == {path: [0, None]}
+    assert _run(*words, 0, "--search", "teams.evaluation.quota.cubes=0").exit_code == 0
+    assert _run(*words[:-3], "-o", "json", "--search", "colour=1").exit_code == 1
+
+
 def test_a_starved_job_is_named_and_changes_the_exit_status(stacks: Path) -> None:
     found = _run(_csv(stacks, "large,0,evaluation,cubes,9,5,,"), "-s", "prod", "-o", "json")
     assert found.exit_code == 2
