@@ -78,7 +78,7 @@ def draw(name: str, seed: int, *, fair_sharing: bool) -> Trial:
     queues = [f"{name}-q{index}" for index in range(random.choice((1, 2, 3, 3, 4)) if cohort else 1)]
     manifests = [_queue(random, queue, cohort, flavors, _Style(), fair_sharing=fair_sharing) for queue in queues]
     workloads = [
-        _workload(random, f"{name}-w{index}", random.choice(queues), flavors, _PRIORITIES)
+        draw_workload(random, f"{name}-w{index}", random.choice(queues), flavors, _PRIORITIES)
         for index in range(random.randint(3, 10))
     ]
     return Trial(
@@ -89,7 +89,7 @@ def draw(name: str, seed: int, *, fair_sharing: bool) -> Trial:
         queues=manifests,
         local_queues=[_object("LocalQueue", queue, {"clusterQueue": queue}, namespace=NAMESPACE) for queue in queues],
         workloads=workloads,
-        newcomer=_workload(random, f"{name}-new", random.choice(queues), flavors, _NEWCOMERS_PRIORITIES),
+        newcomer=draw_workload(random, f"{name}-new", random.choice(queues), flavors, _NEWCOMERS_PRIORITIES),
         older=random.random() < 0.2,
         stopped=random.choice(queues) if random.random() < 0.06 else None,
     )
@@ -106,14 +106,14 @@ def draw_crowded(name: str, seed: int, *, fair_sharing: bool) -> Trial:
     lender, *borrowers = queues = [f"{name}-q{index}" for index in range(random.choice((4, 5)))]
     chips = {lender: random.choice((12, 16, 16, 20)), **{queue: random.choice((0, 4, 8)) for queue in borrowers}}
     large, *small = [
-        _workload(random, f"{name}-r{index}", queue, flavors, (2000 - index,), (chips[queue] // _CHIPS_PER_POD,))
+        draw_workload(random, f"{name}-r{index}", queue, flavors, (2000 - index,), (chips[queue] // _CHIPS_PER_POD,))
         for index, queue in enumerate(queues)
         if chips[queue]
     ]
     asking = random.choices(queues, (1, *(3 for _ in borrowers)), k=random.randint(8, 11))
     priorities = sorted(random.sample(range(100, 1600, 100), len(asking)), reverse=True)
     waiting = [
-        _workload(random, f"{name}-w{index}", queue, flavors, (priority,), (1, 1, 2, 2, 3))
+        draw_workload(random, f"{name}-w{index}", queue, flavors, (priority,), (1, 1, 2, 2, 3))
         for index, (queue, priority) in enumerate(zip(asking, priorities, strict=True))
     ]
     newcomer = waiting.pop(random.randrange(len(waiting)))
@@ -206,14 +206,15 @@ def _quota(random: Random, cohort: str | None, style: _Style) -> dict[str, str]:
     return quota
 
 
-def _workload(
+def draw_workload(
     random: Random,
     name: str,
     queue: str,
     flavors: list[str],
-    priorities: tuple[int, ...],
+    priorities: tuple[int, ...] = _PRIORITIES,
     counts: tuple[int, ...] = _COUNTS,
 ) -> Manifest:
+    """Return a workload of one or two pod sets."""
     pods = [random.choice(counts) for _ in range(1 if random.random() < 0.85 else 2)]
     suitable = random.sample(flavors, random.randint(1, len(flavors))) if random.random() < 0.3 else []
     spec: Manifest = {

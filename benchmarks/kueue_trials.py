@@ -9,8 +9,9 @@ are named, in a sandbox of their own, and writes the decisions to the file that 
 import argparse
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,16 +27,17 @@ from infra.stack.names import TPU_RESOURCE
 from sandbox import daemon, programs
 from sandbox.daemon import CHECKOUT
 from sandbox.engine import Engine
-from sandbox.site import administrator, create
+from sandbox.site import administrator
+from sandbox.site import create as create_site
 
 _API = "/apis/kueue.x-k8s.io/v1beta2"
-_THREADS = 8
+THREADS = 8
 _POLL_SECONDS = 0.4
 _CALM_SECONDS = 3.0
 """Time without changes after which a trial has settled. Kueue retries workloads within a second of any change."""
 _MAX_EVICTIONS = 4
 """Largest number of evictions of a workload. After that it stays stopped, because it could keep Kueue busy forever."""
-_TIMEOUT_SECONDS = 120.0
+TIMEOUT_SECONDS = 120.0
 _AT_A_TIME = 40
 """Number of trials that run at the same time. Each has its own cohort."""
 
@@ -47,6 +49,7 @@ class Watched:
     api: ApiServer
     trial_of: Callable[[Manifest], str]
     """Returns the name of the trial of a workload."""
+    most_evictions: int = _MAX_EVICTIONS
     pushed: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
     """Keys and reasons of the workloads that a workload preempted first, by its UID."""
     preempts_in_circles: set[str] = field(default_factory=set[str])
@@ -80,7 +83,7 @@ class Watched:
         fresh = {_by(item) for item in evicted if self._note(item)}
         leaving = [item for item in evicted if is_true(item, "QuotaReserved")]
         for item in leaving:
-            if len(self._known[key(item)]) > _MAX_EVICTIONS:
+            if len(self._known[key(item)]) > self.most_evictions:
                 self.preempts_in_circles.add(self.trial_of(item))
             elif _by(item) not in fresh:
                 self._final.add(_by(item))
@@ -131,40 +134,46 @@ def carry_out(api: ApiServer, trials: list[Trial]) -> list[Decision]:
 
 def _carry_out(api: ApiServer, trials: list[Trial]) -> list[Decision]:
     """Run the trials at the same time and delete their objects."""
-    with ThreadPoolExecutor(_THREADS) as pool:
+    make_namespace(api)
+    with ThreadPoolExecutor(THREADS) as pool:
 
         def each(act: Callable[[Trial], None]) -> None:
             list(pool.map(act, trials))
 
-        if api.find(f"/api/v1/namespaces/{NAMESPACE}") is None:
-            api.request("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
         try:
-            each(lambda trial: _prepare(api, trial))
+            each(lambda trial: prepare(api, trial))
             for turn in range(max(len(trial.workloads) for trial in trials)):
                 # Create one workload of each trial at a time, so that Kueue processes them in this order.
-                each(lambda trial, turn=turn: _create(api, trial.workloads[turn : turn + 1]))
-            watched = Watched(api, lambda workload: _name(workload).rpartition("-")[0])
-            before = watched.settle(_TIMEOUT_SECONDS)
+                each(lambda trial, turn=turn: create(api, trial.workloads[turn : turn + 1]))
+            watched = Watched(api, trial_of)
+            before = watched.settle(TIMEOUT_SECONDS)
             if stopped := [trial.stopped for trial in trials if trial.stopped]:
                 hold = {"spec": {"stopPolicy": "Hold"}}
                 list(pool.map(lambda queue: api.patch(f"{_path('clusterqueues')}/{queue}", hold), stopped))
-                before = watched.settle(_TIMEOUT_SECONDS)
+                before = watched.settle(TIMEOUT_SECONDS)
             if ended := [trial.ended for trial in trials if trial.ended]:
                 list(pool.map(lambda workload: api.delete(f"{_path('workloads')}/{workload}", {}), ended))
-                watched.settle(_TIMEOUT_SECONDS)
+                watched.settle(TIMEOUT_SECONDS)
             each(lambda trial: _submit(api, trial))
-            after = watched.settle(_TIMEOUT_SECONDS)
+            after = watched.settle(TIMEOUT_SECONDS)
         finally:
-            _remove(api, pool)
+            remove(api, pool)
     return [_decision(trial, before, after, watched) for trial in trials]
 
 
-def _prepare(api: ApiServer, trial: Trial) -> None:
+def make_namespace(api: ApiServer) -> None:
+    """Create the namespace of all trials if there is none."""
+    if api.find(f"/api/v1/namespaces/{NAMESPACE}") is None:
+        api.request("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+
+
+def prepare(api: ApiServer, trial: Trial) -> None:
+    """Create the queues of a trial."""
     for kind in ("flavors", "cohorts", "queues", "local_queues"):
-        _create(api, getattr(trial, kind))
+        create(api, getattr(trial, kind))
     if trial.older:
         inactive = {**trial.newcomer, "spec": {**trial.newcomer["spec"], "active": False}}
-        _create(api, [inactive])
+        create(api, [inactive])
         time.sleep(1)  # Timestamps have whole seconds.
 
 
@@ -172,19 +181,19 @@ def _submit(api: ApiServer, trial: Trial) -> None:
     if trial.older:
         api.patch(f"{_path('workloads')}/{trial.newcomer['metadata']['name']}", {"spec": {"active": True}})
     else:
-        _create(api, [trial.newcomer])
+        create(api, [trial.newcomer])
 
 
-def _remove(api: ApiServer, pool: Executor) -> None:
+def remove(api: ApiServer, pool: Executor) -> None:
     """Delete all objects of the trials. Kueue releases each kind when the one before it has been deleted."""
     kinds = ("workloads", "localqueues", "clusterqueues", "cohorts", "resourceflavors")
     for plural in kinds:
         paths = [f"{_path(plural)}/{_name(item)}" for item in _of_trials(api, plural)]
         list(pool.map(lambda path: api.delete(path, {}), paths))
-    deadline = time.monotonic() + _TIMEOUT_SECONDS
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while any(_of_trials(api, plural) for plural in kinds):
         if time.monotonic() > deadline:
-            raise TimeoutError(f"Kueue did not release the objects of the trials within {_TIMEOUT_SECONDS} s")
+            raise TimeoutError(f"Kueue did not release the objects of the trials within {TIMEOUT_SECONDS} s")
         time.sleep(_POLL_SECONDS)
 
 
@@ -192,9 +201,15 @@ def _of_trials(api: ApiServer, plural: str) -> list[Manifest]:
     return api.request("GET", _path(plural), None, OF_TRIALS)["items"]
 
 
-def _create(api: ApiServer, objects: Iterable[Manifest]) -> None:
+def create(api: ApiServer, objects: Iterable[Manifest]) -> None:
+    """Create objects one after another."""
     for manifest in objects:
         api.request("POST", _path(f"{manifest['kind'].lower()}s"), manifest)
+
+
+def workload_path(name: str) -> str:
+    """Return the path of a workload."""
+    return f"{_path('workloads')}/{name}"
 
 
 def _path(plural: str) -> str:
@@ -241,6 +256,11 @@ def _name(manifest: Manifest) -> str:
     return manifest["metadata"]["name"]
 
 
+def trial_of(workload: Manifest) -> str:
+    """Return the name of the trial of a workload."""
+    return _name(workload).rpartition("-")[0]
+
+
 def key(workload: Manifest) -> str:
     """Return the namespace and the name of a workload."""
     return f"{workload['metadata']['namespace']}/{_name(workload)}"
@@ -260,15 +280,22 @@ def _state(item: Manifest) -> object:
 
 def trials(named: Mapping[bool, Sequence[str]]) -> Iterator[list[Decision]]:
     """Run the named trials in batches, without and with fair sharing, in a sandbox of their own."""
+    for fair_sharing, wanted in named.items():
+        with control_plane(fair_sharing=fair_sharing) as api:
+            some = [draw_named(name, fair_sharing=fair_sharing) for name in wanted]
+            for first in range(0, len(some), _AT_A_TIME):
+                yield carry_out(api, some[first : first + _AT_A_TIME])
+
+
+@contextmanager
+def control_plane(*, fair_sharing: bool) -> Generator[ApiServer]:
+    """Start a sandbox with Kueue for a while."""
     with tempfile.TemporaryDirectory() as folder:
-        site, found = create(Path(folder) / "site"), programs.found()
+        site, found = create_site(Path(folder) / "site"), programs.found()
         daemon.start(site, lambda phase: None)
         try:
-            for fair_sharing, names in named.items():
-                Engine(site, found, _stack_file(Path(folder), fair_sharing=fair_sharing)).up(lambda event: None)
-                some = [draw_named(name, fair_sharing=fair_sharing) for name in names]
-                for first in range(0, len(some), _AT_A_TIME):
-                    yield carry_out(administrator(site), some[first : first + _AT_A_TIME])
+            Engine(site, found, _stack_file(Path(folder), fair_sharing=fair_sharing)).up(lambda event: None)
+            yield administrator(site)
         finally:
             daemon.stop(site)
 

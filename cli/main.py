@@ -28,6 +28,7 @@ from cli.options import (
     kubectl,
 )
 from cli.reading import reading
+from cli.replay import replaying
 from infra.stack.command_lines import DISTRIBUTION
 from workloads.terminal import Terminal
 
@@ -60,8 +61,8 @@ def _options(
     """Options of the command without a subcommand."""
 
 
-app.add_typer(lifecycle)
-app.add_typer(reading)
+for commands in (lifecycle, reading, replaying):
+    app.add_typer(commands)
 
 
 _Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also show how the review finds its answers.")]

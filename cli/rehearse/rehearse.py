@@ -157,7 +157,7 @@ def _rehearsal(submission: Submission) -> Rehearsal:
         return _answer(submission, "never" if blocked else "waits", [*blocked, *held], None, [])
     verdicts = [
         rehearse(submission.situation.model_copy(update={"fair_sharing": fair}), submission.workload)
-        for fair in _fair_sharing(submission.objects)
+        for fair in fair_sharing(submission.objects)
     ]
     verdict = verdicts[0]
     gaps = [*limits.gaps(submission), *limits.of_verdict(submission, verdict)]
@@ -171,7 +171,7 @@ def _rehearsal(submission: Submission) -> Rehearsal:
     return _answer(submission, verdict.outcome, _reasons(verdict), verdict, notes)
 
 
-def _fair_sharing(objects: KueueObjects) -> tuple[bool, ...]:
+def fair_sharing(objects: KueueObjects) -> tuple[bool, ...]:
     """Return whether Kueue shares fairly; both answers if its configuration cannot be read."""
     if objects.configuration is None:
         return (False, True)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.chain.rehearsals import disagreements
+from tests.chain.rehearsals import disagreements, windows_agree
 from tests.chain.stack import NAMESPACE, Chain, wait_until
 
 pytestmark = pytest.mark.complete
@@ -124,3 +124,4 @@ def test_a_pod_that_the_sandbox_does_not_support_has_an_event_that_says_why(stac
 
 def test_admissions_are_rehearsed_as_kueue_decides_them(stack: Chain):
     assert disagreements(stack, fair_sharing=False) == []
+    assert windows_agree(stack) >= 0.99

@@ -5,7 +5,7 @@ Tables are in `tables`; pictures are in `chart`, `curves` and `mesh_svg`.
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from html import escape
 from itertools import chain
@@ -47,7 +47,11 @@ _MAX_EVENTS = 50
 def page(history: History, refresh_seconds: int | None = None) -> str:
     """Return the whole file. A browser reads it again every `refresh_seconds`; `None`: never."""
     spent, title = goodput(history.attempts), f"{history.job}: run {history.folder.name}"
-    parts = chain(_heading(title, history, spent), _sections(history, spent))
+    return document(title, chain(_heading(title, history, spent), _sections(history, spent)), refresh_seconds)
+
+
+def document(title: str, parts: Iterable[str], refresh_seconds: int | None = None) -> str:
+    """Return a file with these parts, which are already markup, as `page` does."""
     head = element("title", escape(title)) + '<meta name="viewport" content="width=device-width">'
     # The page runs no scripts and loads nothing.
     head += f'<meta http-equiv="Content-Security-Policy" content="{_CONTENT_POLICY}">'
@@ -62,6 +66,12 @@ def page(history: History, refresh_seconds: int | None = None) -> str:
 def section(name: str, *content: str) -> str:
     """Return a section with a heading. Its content is already markup."""
     return element("section", element("h2", escape(name)), *content)
+
+
+def tiles(shown: Iterable[tuple[str, str]]) -> str:
+    """Return names and values as a row of boxes."""
+    boxes = [element("div", element("dt", escape(name)), element("dd", escape(value))) for name, value in shown]
+    return element("dl", *boxes, class_="tiles")
 
 
 def quiet(words: str) -> str:
@@ -101,11 +111,7 @@ def _heading(heading: str, history: History, spent: Goodput) -> Iterator[str]:
         yield element("p", escape(f"{ending}: {facts}. {cause}"), class_="bad" if failed else "quiet")
     else:
         yield element("p", "No attempt has left a ledger.", class_="bad")
-    tiles = [
-        element("div", element("dt", escape(name)), element("dd", escape(value)))
-        for name, value in _tiles(history, spent)
-    ]
-    yield element("dl", *tiles, class_="tiles")
+    yield tiles(_tiles(history, spent))
 
 
 def _tiles(history: History, spent: Goodput) -> Iterator[tuple[str, str]]:

@@ -5,6 +5,7 @@ latter with both of the strategies that `infra.operators` configures."""
 
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
+from math import inf
 from typing import Literal
 
 from infra.review.admission.situation import Chips, Ledger, Policy, Queue, Share, Snapshot, Workload
@@ -41,6 +42,35 @@ class Contest:
             chips <= ledger.available(queue, flavor) and (borrowing or not ledger.borrows(queue, flavor, chips))
             for flavor, chips in self.needs.items()
         )
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Return whether its chips would not be free even without all workloads that it may preempt.
+
+        It saves the search for most workloads of a full cluster, and never hides a result of the search."""
+        return any(self._shortage(flavor) > 0 for flavor in self.contested)
+
+    def _shortage(self, flavor: str) -> int:
+        """Return a lower bound of the missing chips after all preemptions."""
+        ledger, queue, needed = self.snapshot.ledger, self.queue, self.needs[flavor]
+        own = self._preemptable(queue, flavor, queue.within_queue)
+        missing = needed - ledger.available(queue.name, flavor) - own
+        borrows = ledger.borrows(queue.name, flavor, needed - own)
+        # Then only workloads of its own queue could make room.
+        if borrows and queue.while_borrowing == "Never" and not self.snapshot.fair_sharing:
+            return missing
+        for other in ledger.neighbours(queue.name) if missing > 0 else ():
+            if not other.stopped and ledger.borrows(other.name, flavor):
+                missing -= self._preemptable(other, flavor, queue.reclaim)
+        return missing
+
+    def _preemptable(self, queue: Queue, flavor: str, policy: Policy) -> int:
+        """Return the chips of a queue's workloads that the policy allows to preempt, or of a few more."""
+        if policy == "Never":
+            return 0
+        mine = self.workload.priority
+        most = inf if policy == "Any" else mine if policy == "LowerOrNewerEqualPriority" else mine - 1
+        return self.snapshot.chips_up_to(queue.name, flavor, most)
 
     def candidates(self, queue: str, policy: Policy) -> list[Workload]:
         """Return the workloads of a queue with contested chips that the policy allows to preempt."""

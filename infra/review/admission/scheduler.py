@@ -7,14 +7,15 @@ in the queue's order. Workloads that cannot be admitted are set aside until chip
 Preempted workloads keep their chips until all other waiting ones have been tried, and then release them together. In a
 cluster they end one by one, like their pods, and a head of another queue may be faster."""
 
-from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import IntEnum
+from functools import cached_property
 from typing import Literal
 
 from infra.review.admission.preemption import Contest, Target, classical_search, fair_search
 from infra.review.admission.situation import Admission, Chips, PodSet, Queue, Share, Situation, Snapshot, Workload
+from infra.review.admission.waiting import Waiting
 
 
 class Mode(IntEnum):
@@ -54,6 +55,10 @@ class Choice:
     resume_at: int
     """Index of the flavor to continue with if the choice fails in this cycle."""
 
+    @property
+    def finds_no_candidates(self) -> bool:
+        return self.chosen is not None and self.chosen.mode == Mode.NO_CANDIDATES
+
 
 @dataclass(frozen=True)
 class Assignment:
@@ -62,7 +67,7 @@ class Assignment:
     workload: Workload
     choices: tuple[Choice, ...]
 
-    @property
+    @cached_property
     def mode(self) -> Mode:
         """FIT, PREEMPT or NO_FIT: the worst of its pod sets."""
         modes = [choice.chosen.mode if choice.chosen else Mode.NO_FIT for choice in self.choices]
@@ -106,19 +111,23 @@ def assign(snapshot: Snapshot, workload: Workload, start: tuple[int, ...]) -> As
 
 def targets(snapshot: Snapshot, assignment: Assignment) -> list[Target]:
     """Return the workloads that are preempted for it."""
+    if len(assignment.choices) == 1 and assignment.choices[0].finds_no_candidates:
+        return []
     return _search(Contest(snapshot, assignment.workload, assignment.chips, assignment.contested))
 
 
 def _search(contest: Contest) -> list[Target]:
+    if contest.is_hopeless:
+        return []
     return fair_search(contest) if contest.snapshot.fair_sharing else classical_search(contest)
 
 
 def _chosen_chips(choices: tuple[Choice, ...]) -> Chips:
-    chips = Counter[str]()
+    chips: Chips = {}
     for choice in choices:
         if choice.chosen:
-            chips[choice.chosen.flavor] += choice.pods.chips
-    return dict(chips)
+            chips[choice.chosen.flavor] = chips.get(choice.chosen.flavor, 0) + choice.pods.chips
+    return chips
 
 
 def _choose(snapshot: Snapshot, workload: Workload, pods: PodSet, first: int, taken: Chips) -> Choice:
@@ -165,10 +174,10 @@ def _preempting(contest: Contest) -> tuple[Mode, bool]:
     found = [target.workload for target in _search(contest)]
     ((flavor, needed),) = contest.needs.items()
     ledger, queue = contest.snapshot.ledger, contest.queue
+    if not found:
+        return Mode.NO_CANDIDATES, queue.cohort is not None and ledger.borrows(queue.name, flavor, needed)
     with ledger.without(found):
         borrows = queue.cohort is not None and ledger.borrows(queue.name, flavor, needed)
-    if not found:
-        return Mode.NO_CANDIDATES, borrows
     return (Mode.PREEMPT if any(other.queue == queue.name for other in found) else Mode.RECLAIM), borrows
 
 
@@ -203,49 +212,6 @@ class Event:
         return self.assignment.workload
 
 
-type _Shape = tuple[int, tuple[PodSet, ...]]
-"""Everything of a workload that matters in the search for flavors."""
-
-
-def _shape(workload: Workload) -> _Shape:
-    return workload.priority, workload.pod_sets
-
-
-@dataclass
-class _Waiting:
-    """The waiting workloads of one queue."""
-
-    active: dict[str, Workload] = field(default_factory=dict[str, Workload])
-    aside: dict[str, Workload] = field(default_factory=dict[str, Workload])
-    hopeless: set[_Shape] = field(default_factory=set["_Shape"])
-    """Shapes of those set aside. Other workloads of these shapes are not tried."""
-    preemptor: str = ""
-    """The workload that preempted others; it stays first until it is admitted or cannot be."""
-
-    def head(self) -> Workload | None:
-        return min(self.active.values(), key=self._order, default=None)
-
-    def push(self, workload: Workload) -> None:
-        (self.aside if _shape(workload) in self.hopeless else self.active)[workload.name] = workload
-
-    def set_aside(self, workload: Workload) -> None:
-        """Skip this workload, and all of the same shape, until something changes."""
-        shape = _shape(workload)
-        self.hopeless.add(shape)
-        alike = [name for name, other in self.active.items() if _shape(other) == shape]
-        self.aside |= {name: self.active.pop(name) for name in alike}
-        if self.preemptor in self.aside:
-            self.preemptor = ""
-
-    def look_again(self) -> None:
-        self.active |= self.aside
-        self.aside.clear()
-        self.hopeless.clear()
-
-    def _order(self, workload: Workload) -> tuple[bool, int, float, str]:
-        return workload.name != self.preemptor, -workload.priority, workload.queued_at, workload.uid
-
-
 @dataclass(frozen=True)
 class _Entry:
     assignment: Assignment
@@ -268,7 +234,7 @@ class Scheduler:
         running = [found for found in situation.workloads if found.admission and found.queue not in drained]
         self._clock = max((found.admission.reserved_at for found in running if found.admission), default=0.0)
         self.snapshot = Snapshot(situation.queues, running, fair_sharing=situation.fair_sharing)
-        self._waiting = {queue.name: _Waiting() for queue in situation.queues}
+        self._waiting = {queue.name: Waiting() for queue in situation.queues}
         self._leaving: list[Workload] = []
         """Preempted workloads that still have their chips."""
         self._freed = set[str]()
@@ -280,11 +246,16 @@ class Scheduler:
                 self.submit(workload)
 
     def submit(self, workload: Workload) -> None:
-        self._waiting[workload.queue].push(workload.model_copy(update={"admission": None}))
+        self._waiting[workload.queue].push(workload.admitted_by(None))
+
+    def finish(self, queue: str, name: str) -> None:
+        """Free the chips of a running workload."""
+        workload = self.snapshot.running(queue)[name]
+        self.snapshot.remove(workload)
+        self._freed |= self._competing(workload)
 
     def waiting(self, queue: str) -> list[Workload]:
-        found = self._waiting[queue]
-        return [*found.active.values(), *found.aside.values()]
+        return [*self._waiting[queue].workloads.values()]
 
     def run(self) -> Iterator[Event]:
         """Run cycles until nothing changes any more, or the caller stops."""
@@ -385,12 +356,10 @@ class Scheduler:
         workload = event.workload
         waiting = self._waiting[workload.queue]
         if event.step == "admitted":
-            del waiting.active[workload.name]
-            if waiting.preemptor == workload.name:
-                waiting.preemptor = ""
+            waiting.remove(workload.name)
             self._clock += 1
             admission = Admission(flavors=event.assignment.flavors, reserved_at=self._clock, evicted=False)
-            self.snapshot.add(workload.model_copy(update={"admission": admission}))
+            self.snapshot.add(workload.admitted_by(admission))
         elif event.step == "skipped":
             self._resume_at[workload.name] = event.assignment.resume_at
         elif event.step == "waits":
@@ -405,7 +374,7 @@ class Scheduler:
         if workload.admission and workload.name not in self._names_of_leaving():
             self.snapshot.remove(workload)
             evicted = workload.admission.model_copy(update={"evicted": True})
-            self._leaving.append(workload.model_copy(update={"admission": evicted}))
+            self._leaving.append(workload.admitted_by(evicted))
             self.snapshot.add(self._leaving[-1])
 
     def _release(self) -> None:
@@ -414,7 +383,11 @@ class Scheduler:
         for workload in gone:
             self.snapshot.remove(workload)
             self.submit(workload)
-            self._freed |= {workload.queue, *(other.name for other in self.snapshot.ledger.neighbours(workload.queue))}
+            self._freed |= self._competing(workload)
+
+    def _competing(self, workload: Workload) -> set[str]:
+        """Return the queues that may use the chips of a workload."""
+        return {workload.queue, *(other.name for other in self.snapshot.ledger.neighbours(workload.queue))}
 
 
 def _fairest_first(snapshot: Snapshot, entries: list[_Entry]) -> Iterator[_Entry]:

@@ -105,6 +105,18 @@ class Workload(Spec):
     def usage(self) -> Chips:
         return chips_of(self.pod_sets, self.admission.flavors) if self.admission else {}
 
+    @cached_property
+    def shape(self) -> tuple[int, tuple[PodSet, ...]]:
+        """Return everything that matters in the search for flavors."""
+        return self.priority, self.pod_sets
+
+    def admitted_by(self, admission: Admission | None) -> "Workload":
+        """Return the workload with another admission."""
+        changed = self.model_copy(update={"admission": admission})
+        # A copy has the cached values of its original.
+        vars(changed).pop("usage", None)
+        return changed
+
 
 class Situation(Spec):
     """A cluster's queues at one moment."""
@@ -238,6 +250,8 @@ class Snapshot:
         self.fair_sharing = fair_sharing
         self.ledger = Ledger(queues)
         self._running: dict[str, dict[str, Workload]] = {name: {} for name in self.ledger.queues}
+        self._by_priority = defaultdict[tuple[str, str], Counter[int]](Counter[int])
+        """Chips of running workloads by their priority, by queue and flavor."""
         for workload in running:
             self.add(workload)
 
@@ -248,13 +262,21 @@ class Snapshot:
         """Return the workloads that have quota in the queue, by name."""
         return self._running[queue]
 
+    def chips_up_to(self, queue: str, flavor: str, priority: float) -> int:
+        """Return the chips of a queue's running workloads with at most this priority."""
+        return sum(chips for other, chips in self._by_priority[queue, flavor].items() if other <= priority)
+
     def add(self, workload: Workload) -> None:
         self._running[workload.queue][workload.name] = workload
         self.ledger.add(workload.queue, workload.usage)
+        for flavor, chips in workload.usage.items():
+            self._by_priority[workload.queue, flavor][workload.priority] += chips
 
     def remove(self, workload: Workload) -> None:
         del self._running[workload.queue][workload.name]
         self.ledger.remove(workload.queue, workload.usage)
+        for flavor, chips in workload.usage.items():
+            self._by_priority[workload.queue, flavor][workload.priority] -= chips
 
     def copy(self) -> "Snapshot":
         running = (workload for queue in self._running.values() for workload in queue.values())

@@ -1,0 +1,177 @@
+"""What a replay says: waits, idle chips, dollars, evictions and starved jobs."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from math import ceil
+
+from infra.review.replay.simulation import Replayed, Run
+from workloads.spec.base import Spec
+
+MAX_NAMED = 20
+"""Number of starved jobs to name."""
+
+
+class Waits(Spec):
+    """Hours from submission to the first step, of the jobs of one team and shape. A job that has not started waits up
+    to the end of the trace."""
+
+    team: str
+    shape: str
+    jobs: int
+    p50: float
+    p90: float
+    max: float
+
+
+class Starved(Spec):
+    """A job that waited very long, or never started."""
+
+    name: str
+    team: str
+    shape: str
+    chips: int
+    hours: float
+    started: bool
+
+
+class ChipHours(Spec):
+    """Where the chip-hours went."""
+
+    paid: float
+    """All of the fleet's slices and spares, and requested chips while they existed."""
+    useful: float
+    lost: float
+    """Work that was done again."""
+    restarting: float
+    repaired: float
+    """Slices under repair or maintenance."""
+    idle: float
+
+
+class Summary(Spec):
+    """The results of a replay."""
+
+    fleet: str
+    jobs: int
+    finished: int
+    waits: tuple[Waits, ...]
+    """First those of all jobs, with empty names."""
+    preemptions: int
+    interruptions: int
+    """Failures and maintenance of slices in use, and returns of requested chips."""
+    lost_chip_hours: float
+    chip_hours: ChipHours
+    goodput: float
+    """Share of the paid chip-hours that was useful."""
+    usd: float | None
+    """US dollars for all chips. `None` if a price is unknown."""
+    idle_usd: float | None
+    usd_per_useful_chip_hour: float | None
+    unknown_prices: tuple[str, ...]
+    """Groups whose price is unknown."""
+    starved: tuple[Starved, ...]
+    """Jobs that waited for at least the hours that the caller named, the longest first."""
+    preempts_in_circles: tuple[str, ...]
+    """Jobs that preempted each other in turn at one moment, without end. The replay stopped that."""
+
+    @property
+    def overall(self) -> Waits:
+        return self.waits[0]
+
+
+def summarize(found: Replayed, starved_hours: float) -> Summary:
+    """Return the results of a replay. A job that waits for `starved_hours` is starved."""
+    hours, end = _chip_hours(found), found.trace.hours
+    unknown = tuple(group.name for group in found.fleet.groups.values() if group.usd_per_chip_hour is None)
+    usd, idle_usd = (None if unknown else round(each, 2) for each in _dollars(found))
+    total = _sum(hours.values())
+    starved = sorted((run for run in found.runs if _wait(run, end) >= starved_hours), key=lambda run: -_wait(run, end))
+    return Summary(
+        fleet=found.fleet.name,
+        jobs=len(found.runs),
+        finished=sum(run.finished is not None for run in found.runs),
+        waits=tuple(_waits(found.runs, end)),
+        preemptions=sum(run.preemptions for run in found.runs),
+        interruptions=sum(run.interruptions for run in found.runs),
+        lost_chip_hours=round(sum(run.lost_chip_hours for run in found.runs), 1),
+        chip_hours=total,
+        goodput=round(total.useful / total.paid, 4) if total.paid else 0.0,
+        usd=usd,
+        idle_usd=idle_usd,
+        usd_per_useful_chip_hour=round(usd / total.useful, 4) if usd is not None and total.useful else None,
+        unknown_prices=unknown,
+        starved=tuple(_starved(run, end) for run in starved),
+        preempts_in_circles=tuple(sorted(found.circles)),
+    )
+
+
+def _wait(run: Run, end: float) -> float:
+    return (end if run.first_start is None else run.first_start) - run.job.submitted
+
+
+def _waits(runs: Sequence[Run], end: float) -> Iterable[Waits]:
+    of_kind = defaultdict[tuple[str, str], list[float]](list)
+    for run in runs:
+        for kind in (("", ""), (run.job.team, run.job.shape)):
+            of_kind[kind].append(_wait(run, end))
+    for (team, shape), waits in sorted(of_kind.items()):
+        waits.sort()
+        p50, p90, most = (round(waits[ceil(share * len(waits)) - 1], 3) for share in (0.5, 0.9, 1.0))
+        yield Waits(team=team, shape=shape, jobs=len(waits), p50=p50, p90=p90, max=most)
+
+
+def _starved(run: Run, end: float) -> Starved:
+    return Starved(
+        name=run.job.name,
+        team=run.job.team,
+        shape=run.job.shape,
+        chips=run.chips,
+        hours=round(_wait(run, end), 2),
+        started=run.first_start is not None,
+    )
+
+
+def _chip_hours(found: Replayed) -> Mapping[str, ChipHours]:
+    """Return the chip-hours by flavor."""
+    result: dict[str, ChipHours] = {}
+    for flavor, group in found.fleet.groups.items():
+        usage, spares = found.usage[flavor], found.conditions.spares * group.slice_chips
+        used = sum(usage.by_use.values())
+        paid = used if group.on_request else (group.chips + spares) * found.trace.hours
+        parts = {use: round(usage.by_use.get(use, 0.0), 3) for use in ("useful", "lost", "restarting")}
+        repaired = 0.0 if group.on_request else usage.repaired
+        idle = max(0.0, paid - used - repaired)
+        result[flavor] = ChipHours(paid=round(paid, 3), **parts, repaired=round(repaired, 3), idle=round(idle, 3))
+    return result
+
+
+def _sum(hours: Iterable[ChipHours]) -> ChipHours:
+    listed = [*hours]
+    return ChipHours(**{key: round(sum(getattr(each, key) for each in listed), 1) for key in ChipHours.model_fields})
+
+
+def _dollars(found: Replayed) -> tuple[float, float]:
+    """Return US dollars for all chip-hours and for idle ones, at known prices."""
+    usd = idle = 0.0
+    for flavor, hours in _chip_hours(found).items():
+        price = found.fleet.groups[flavor].usd_per_chip_hour or 0.0
+        usd, idle = usd + price * hours.paid, idle + price * hours.idle
+    return usd, idle
+
+
+def chips_over_time(found: Replayed, points: int) -> tuple[list[float], Mapping[str, list[float]]]:
+    """Return days, and the mean number of chips in use by team up to each of them. The last one is `idle`."""
+    width = found.trace.hours / points
+    series = {team: [0.0] * points for team in sorted({run.job.team for run in found.runs})}
+    total = [0.0] * points
+    for flavor, usage in found.usage.items():
+        group = found.fleet.groups[flavor]
+        standing = 0 if group.on_request else group.chips + found.conditions.spares * group.slice_chips
+        total = [each + standing for each in total]
+        for team, begin, end, chips in usage.intervals:
+            for index in range(int(begin / width), min(points, int(end / width) + 1)):
+                share = max(0.0, min(end, (index + 1) * width) - max(begin, index * width)) / width
+                series[team][index] += chips * share
+                total[index] += chips * share if group.on_request else 0.0
+    idle = [max(0.0, all_ - sum(used)) for all_, used in zip(total, zip(*series.values(), strict=True), strict=True)]
+    return [(index + 1) * width / 24 for index in range(points)], {**series, "idle": idle}
