@@ -1,6 +1,6 @@
 """Lets each host keep its compiled programs for the next attempt, in JAX's compilation cache.
 
-A world that is formed anew in the same pods runs the same programs. JAX stores them on the first host only, because it
+The next attempt in the same pods runs the same programs. JAX stores them on the first host only, because it
 expects one folder for all hosts. By default, each host has its own in its pod, and all others would compile again while
 the first one waits for them.
 """

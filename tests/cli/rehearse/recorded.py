@@ -76,7 +76,7 @@ class Recorded(ApiServer):
     configuration: str
 
     @classmethod
-    def of(cls, decided: Decided, configuration: str) -> "Recorded":
+    def of_decided(cls, decided: Decided, configuration: str) -> "Recorded":
         return cls("", urllib3.PoolManager(), objects=decided.objects, configuration=configuration)
 
     def find(self, path: str, query: Mapping[str, str] | None = None) -> Json | None:

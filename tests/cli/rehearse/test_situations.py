@@ -40,7 +40,7 @@ def test_what_is_rehearsed_is_what_kueue_did_or_is_not_known(
     differing: list[str] = []
     for each in decisions[part::PARTS]:
         case = cases[each.case]
-        api = Recorded.of(each, configurations[case.config])
+        api = Recorded.of_decided(each, configurations[case.config])
         (tmp_path / "job.json").write_text(json.dumps(case.next))
         file = job_file.read(tmp_path / "job.json", case.name, case.name)
         (said,) = rehearse_file(file, kueue_objects.read(api, case.name))

@@ -32,7 +32,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> epath.Path:
     """Return a folder with imported weights of the tiny model."""
     root = tmp_path_factory.mktemp("weights")
     files = write_files(root / "files", random_tensors(JOB.model))
-    import_weights(files, epath.Path(root / "imported"), "tiny", load_preset("tiny"), lambda *_: None)
+    import_weights(files, epath.Path(root / "imported"), ("tiny", load_preset("tiny")), lambda *_: None)
     return epath.Path(root / "imported")
 
 
