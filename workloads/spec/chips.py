@@ -40,13 +40,14 @@ class Chip:
     grouped_efficiency: float
     """Share of the peak that the kernels of grouped products reach on experts of the size of Mixtral's, counted in the
     FLOPs of their rows. v5p: what MaxText's published step of Mixtral 8x7B leaves for them (`benchmarks.md`). v6e: what
-    libtpu's schedule of `jax.lax.ragged_dot` allows. v4 and v5e have the matrix units of v5p, 7x those of v6e."""
+    the tiles and the schedule of libtpu's `jax.lax.ragged_dot` allow. v4 and v5e have the matrix units of v5p, 7x those
+    of v6e."""
     config: str | None = None
     """libtpu's `chip_config_name`, if GKE does not run the default."""
 
 
 _WIDE, _NARROW = 2 * 256 * 256, 2 * 128 * 128
-_V5P_GROUPED, _V6E_GROUPED = 0.76, 0.7
+_V5P_GROUPED, _V6E_GROUPED = 0.76, 0.66
 _CHIPS = {
     "v4": Chip("v4", 8 * _NARROW, 6, 45, 6.25, 30.75, _V5P_GROUPED, config="megacore"),
     "v5e": Chip("v5e", 4 * _NARROW, 4, 45, 3.125, 15.75, _V5P_GROUPED),
