@@ -11,65 +11,68 @@ from workloads.terminal import Terminal
 
 replaying = typer.Typer()
 
+_Trace = Annotated[
+    Path | None,
+    typer.Argument(
+        metavar="TRACE",
+        help="Jobs as CSV, as JSON of `kubectl get workloads,events,resourceflavors -A -o json`, or as YAML of what"
+        " to draw them from. Default: the Workloads of the cluster.",
+    ),
+]
+_StackOrFile = Annotated[
+    str | None,
+    typer.Option(
+        "--stack",
+        "-s",
+        metavar="STACK",
+        help="Stack, or path of a stack file. Default: the stack that Pulumi has selected.",
+        autocompletion=complete_stacks,
+    ),
+]
+_Against = Annotated[
+    str | None,
+    typer.Option(metavar="STACK", help="Another stack, or path of its file, to compare with: the column `after`."),
+]
+_SaveMinutes = Annotated[
+    float | None,
+    typer.Option(min=0.01, help="Minutes between saves of jobs that a cluster describes. Default: no saves."),
+]
+_Searched = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="PATH=VALUES",
+        help="Search the best values, such as teams.a.quota.x=0..64/16, slices.x.count=2,3 or spares=0..2.",
+    ),
+]
+_Days = Annotated[float | None, typer.Option(min=0.01, max=366, help="Length of the trace. Default: to its last job.")]
+_P90 = Annotated[float | None, typer.Option(min=0, help="With --search: highest p90 of waits. Default: any.")]
+_Lead = Annotated[float, typer.Option(min=0, help="Minutes until chips of flex-start or queued capacity come.")]
+
 
 @replaying.command()
 def replay(
-    trace: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="TRACE",
-            help="Jobs as CSV, as JSON of `kubectl get workloads,events,resourceflavors -A -o json`, or as YAML of what"
-            " to draw them from. Default: the Workloads of the cluster.",
-        ),
-    ] = None,
-    stack: Annotated[
-        str | None,
-        typer.Option(
-            "--stack",
-            "-s",
-            metavar="STACK",
-            help="Stack, or path of a stack file. Default: the stack that Pulumi has selected.",
-            autocompletion=complete_stacks,
-        ),
-    ] = None,
-    against: Annotated[
-        str | None,
-        typer.Option(metavar="STACK", help="Another stack, or path of its file, to compare with: the column `after`."),
-    ] = None,
+    trace: _Trace = None,
+    stack: _StackOrFile = None,
+    against: _Against = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
-    days: Annotated[
-        float | None, typer.Option(min=0.01, max=366, help="Length of the trace. Default: to its last job.")
-    ] = None,
+    days: _Days = None,
     seed: Annotated[int, typer.Option(help="Seed of what is drawn: jobs and failures.")] = 1,
     failures_per_day: Annotated[float, typer.Option(min=0, help="Failures of a slice per day.")] = 0.0,
     repair_hours: Annotated[float, typer.Option(min=0, help="Hours until a failed slice is back.")] = 2.0,
     spares: Annotated[int, typer.Option(min=0, help="Spare slices of each group, on which no quota counts.")] = 0,
     restart_minutes: Annotated[float, typer.Option(min=0, help="Minutes that a restart takes.")] = 5.0,
-    lead_minutes: Annotated[
-        float, typer.Option(min=0, help="Minutes until chips of flex-start or queued capacity come.")
-    ] = 30.0,
+    lead_minutes: _Lead = 30.0,
     maintenance_days: Annotated[
         float | None, typer.Option(min=0.1, help="Days between two maintenances of a slice. Default: none.")
     ] = None,
     maintenance_hours: Annotated[float, typer.Option(min=0, help="Hours that a maintenance takes.")] = 2.0,
-    save_minutes: Annotated[
-        float | None,
-        typer.Option(min=0.01, help="Minutes between saves of jobs that a cluster describes. Default: no saves."),
-    ] = None,
+    save_minutes: _SaveMinutes = None,
     starved_hours: Annotated[float, typer.Option(min=0.01, help="Wait from which a job is starved.")] = 24.0,
     page: Annotated[Path | None, typer.Option(metavar="FILE", help="File for an HTML page with charts.")] = None,
     save_trace: Annotated[Path | None, typer.Option(metavar="FILE", help="File for the trace as CSV.")] = None,
-    search: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="PATH=VALUES",
-            help="Search the best values, such as teams.a.quota.x=0..64/16, slices.x.count=2,3 or spares=0..2.",
-        ),
-    ] = None,
-    p90_hours: Annotated[
-        float | None, typer.Option(min=0, help="With --search: highest p90 of waits. Default: any.")
-    ] = None,
+    search: _Searched = None,
+    p90_hours: _P90 = None,
     output: TableOutput = Form.TEXT,
 ) -> int:
     """Replay a trace of jobs on other quotas, shapes, spares and capacity. Exit status 2: a job starves."""
