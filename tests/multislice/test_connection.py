@@ -7,7 +7,6 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
-from kubernetes.config import kube_config
 
 from infra.stack.names import PUBLISHED, PUBLISHED_KEY
 from multislice import NoSuchStack
@@ -36,7 +35,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Played]
         "contexts": [{"name": "any", "context": context}],
     }
     (tmp_path / "config").write_text(json.dumps(content))
-    monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "config"))
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr("multislice.connection.gcs", dict)
     data = {PUBLISHED_KEY: settings(product="product").text}

@@ -170,7 +170,7 @@ def test_a_stopped_build_ends_its_compiler(empty_cache: Path):
     with_fake_go(empty_cache, f"echo $$ > {empty_cache}/pid; exec sleep 60")
 
     def stop(_: BuildProgress) -> None:
-        if (empty_cache / "pid").exists():
+        if (empty_cache / "pid").exists() and (empty_cache / "pid").read_text():
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
