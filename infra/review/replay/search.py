@@ -6,13 +6,13 @@ value one step up or down, or one up and another one down.
 
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from itertools import count, permutations
 from math import inf, prod
 
-from infra.review.admission.situation import FlavorQuota, Queue
+from infra.review.admission.situation import Queue
 from infra.review.replay.fleet import Fleet
 from infra.review.replay.results import Summary, summarize
 from infra.review.replay.simulation import Conditions, replay
@@ -157,22 +157,31 @@ def _changed(
         elif not axis.team:
             group = groups[axis.flavor]
             groups[axis.flavor] = replace(group, chips=(value or 0) * group.slice_chips)
-            if axis.flavor not in searched and value != axis.current:
-                share, whole = (value or 0) / (axis.current or 1), group.slice_chips
-                for name, queue in queues.items():
-                    scaled = {quota.nominal: int(quota.nominal * share / whole) * whole for quota in queue.flavors}
-                    queues[name] = _with_quota(
-                        queue, axis.flavor, lambda old, new=scaled: {"nominal": new[old.nominal]}
-                    )
+            if axis.flavor not in searched and axis.current not in (0, None, value):
+                queues = _following(queues, axis.flavor, (axis.current, value or 0), group.slice_chips)
         else:
             key = "borrowing_limit" if axis.limit else "nominal"
-            queues[axis.team] = _with_quota(queues[axis.team], axis.flavor, lambda _, new={key: value}: new)
+            queues[axis.team] = _with_quota(queues[axis.team], axis.flavor, **{key: value})
     found = replace(fleet, queues=tuple(queues.values()), groups=groups)
     return (found, conditions) if _exists(fleet, found) else None
 
 
-def _with_quota(queue: Queue, flavor: str, change: Callable[[FlavorQuota], Mapping[str, int | None]]) -> Queue:
-    quotas = (each.model_copy(update=dict(change(each))) if each.flavor == flavor else each for each in queue.flavors)
+def _following(queues: Mapping[str, Queue], flavor: str, slices: tuple[int, int], chips: int) -> dict[str, Queue]:
+    """Return queues whose quotas follow a flavor's number of slices, before and after, of so many chips each.
+
+    Quotas are whole slices. Those that rounding leaves go where it takes most."""
+    before, after = slices[0] * chips, slices[1]
+    found = {name: quota.nominal for name, queue in queues.items() for quota in queue.flavors if quota.flavor == flavor}
+    whole = {name: nominal * after // before for name, nominal in found.items()}
+    left = sum(found.values()) * after // before - sum(whole.values())
+    for name in sorted(found, key=lambda name: -(found[name] * after % before))[:left]:
+        whole[name] += 1
+    changed = {name: _with_quota(queues[name], flavor, nominal=each * chips) for name, each in whole.items()}
+    return {**queues, **changed}
+
+
+def _with_quota(queue: Queue, flavor: str, **changes: int | None) -> Queue:
+    quotas = (each.model_copy(update=changes) if each.flavor == flavor else each for each in queue.flavors)
     return queue.model_copy(update={"flavors": tuple(quotas)})
 
 

@@ -50,6 +50,21 @@ def test_no_team_lends_more_than_it_has_and_no_group_is_empty() -> None:
     assert search(trace(job("only")), freely, Conditions(**USUAL), bounds, None).tried == 5 + 4 + 3 + 2
 
 
+@pytest.mark.parametrize(
+    ("quotas", "slices", "expected"),
+    [({"a": 11 * 16}, 15, {"a": 15 * 16}), ({"a": 64, "b": 48, "c": 16}, 3, {"a": 32, "b": 16, "c": 0})],
+)
+def test_quotas_follow_the_number_of_slices_and_no_slice_is_without_an_owner(
+    quotas: dict[str, int], slices: int, expected: dict[str, int]
+) -> None:
+    jobs = trace(job("all", slices=slices, hours=24))
+    change = _best(jobs, fleet({**quotas}), f"slices.x.count={slices}")
+    assert change == {
+        "slices.x.count": (sum(quotas.values()) // 16, slices),
+        **{f"teams.{team}.quota.x": (quotas[team], chips) for team, chips in expected.items()},
+    }
+
+
 def test_shapes_of_one_reservation_are_exchanged() -> None:
     small = group("small", 16, "2x2", 4, reservation="r")
     large = group("large", 32, "4x4", 16, reservation="r")
