@@ -23,7 +23,7 @@ from infra.review.replay.fleet import Fleet, fleet_of_cluster, fleet_of_stack
 from infra.review.replay.results import summarize
 from infra.review.replay.search import BoundsError, axes, search
 from infra.review.replay.simulation import Conditions, Replayed, replay
-from infra.review.replay.tables import search_tables, tables
+from infra.review.replay.tables import missed, search_tables, tables
 from infra.review.replay.trace import Trace, TraceError, check_size, places, read_csv, write_csv
 from infra.review.replay.workloads import read_workloads
 from infra.stack.manifests import Object
@@ -107,7 +107,9 @@ def _search(
 ) -> int:
     """Print the best values within bounds. Return the exit status."""
     try:
-        found = search(trace, fleet, asked.conditions, axes(bounds, fleet, asked.conditions.spares), p90_hours)
+        found = search(
+            trace, fleet, asked.conditions, axes(bounds, fleet, asked.conditions.spares), p90_hours, asked.starved_hours
+        )
     except BoundsError as error:
         raise Halt(str(error)) from None
     except TraceError as error:
@@ -115,7 +117,7 @@ def _search(
     best = [{"changes": each.changes, "summary": each.summary.model_dump()} for each in found.best]
     tried = {"tried": found.tried, "possible": found.possible, "seconds": round(found.seconds, 1), "best": best}
     write(as_json(tried), search_tables(found, p90_hours), form, console)
-    return NEGATIVE if p90_hours is not None and found.best[0].summary.overall.p90 > p90_hours else 0
+    return NEGATIVE if missed(found, p90_hours) else 0
 
 
 def _notes(trace: Trace, conditions: Conditions) -> list[str]:

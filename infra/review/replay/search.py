@@ -20,6 +20,9 @@ from infra.review.replay.trace import Trace, places
 
 type Values = tuple[int | None, ...]
 """A value for each axis. `None`: no limit."""
+type _Score = tuple[int, float, float]
+"""Starved jobs, hours of the p90 of waits above the highest one, and cost. The smallest is best."""
+_BEST = 3
 MAX_SECONDS = 45.0
 _MAX_VALUES = 1000
 _AXIS = re.compile(
@@ -63,7 +66,8 @@ class Searched:
     """Number of combinations of values, also those whose quotas are larger than their groups."""
     seconds: float
     best: tuple[Candidate, ...]
-    """The best three, the best one first. Without a known price, the one with the largest useful share of chips."""
+    """The best three, the best one first: those on which the fewest jobs starve, then those with the shortest waits
+    above the highest one, then the cheapest. Without a known price, the one with the largest useful share of chips."""
 
 
 def axes(written: Sequence[str], fleet: Fleet, spares: int) -> list[Axis]:
@@ -101,36 +105,47 @@ def _axis(written: str, fleet: Fleet, spares: int) -> Axis:
 
 
 def search(
-    trace: Trace, fleet: Fleet, conditions: Conditions, bounds: Sequence[Axis], p90_hours: float | None
+    trace: Trace,
+    fleet: Fleet,
+    conditions: Conditions,
+    bounds: Sequence[Axis],
+    p90_hours: float | None,
+    starved_hours: float,
 ) -> Searched:
-    """Return the best candidates whose p90 of waits is at most `p90_hours`; if there are none, the next to that."""
+    """Return the best candidates on which no job starves and whose p90 of waits is at most `p90_hours`; if there are
+    none, the next to that. A job that waits for `starved_hours` is starved."""
     began, turns, seen = time.monotonic(), count(), set[Values]()
-    ranked: list[tuple[tuple[float, float], int, Candidate]] = []
-    frontier: list[tuple[tuple[float, float], int, Values]] = []
+    ranked: list[tuple[_Score, int, Candidate]] = []
+    frontier: list[tuple[_Score, int, Values]] = []
 
     def consider(values: Values) -> None:
         seen.add(values)
         changed = _changed(fleet, conditions, dict(zip(bounds, values, strict=True)))
         if changed is None:
             return
-        summary = summarize(replay(trace, *changed, places(trace, changed[0])), inf)
-        score = _score(summary, p90_hours)
-        ranked.append((score, next(turns), Candidate(_changes(fleet, conditions, *changed), summary)))
-        heappush(frontier, (score, next(turns), values))
+        summary = summarize(replay(trace, *changed, places(trace, changed[0])), starved_hours)
+        score, turn = _score(summary, p90_hours), next(turns)
+        ranked.append((score, turn, Candidate(_changes(fleet, conditions, *changed), summary)))
+        ranked.sort(key=lambda each: each[:2])
+        # Summaries name all starved jobs, so only the best are kept.
+        del ranked[_BEST:]
+        heappush(frontier, (score, turn, values))
 
     consider(tuple(axis.current for axis in bounds))
     while frontier and time.monotonic() - began < MAX_SECONDS:
         for values in _neighbours(bounds, heappop(frontier)[2]):
             if values not in seen and time.monotonic() - began < MAX_SECONDS:
                 consider(values)
-    best = tuple(candidate for *_, candidate in sorted(ranked, key=lambda each: each[:2])[:3])
-    return Searched(len(ranked), prod(len(axis.values) for axis in bounds), time.monotonic() - began, best)
+    best = tuple(candidate for *_, candidate in ranked)
+    return Searched(next(turns), prod(len(axis.values) for axis in bounds), time.monotonic() - began, best)
 
 
-def _score(found: Summary, p90_hours: float | None) -> tuple[float, float]:
+def _score(found: Summary, p90_hours: float | None) -> _Score:
     late = 0.0 if p90_hours is None else max(0.0, found.overall.p90 - p90_hours)
     cost = found.usd_per_useful_chip_hour
-    return late, found.chip_hours.paid / max(found.chip_hours.useful, 1e-9) if cost is None else cost
+    if cost is None:
+        cost = found.chip_hours.paid / max(found.chip_hours.useful, 1e-9)
+    return len(found.starved), late, cost
 
 
 def _neighbours(bounds: Sequence[Axis], values: Values) -> Iterator[Values]:

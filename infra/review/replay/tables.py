@@ -83,6 +83,14 @@ _MEASURES: dict[str, Callable[[Summary], str]] = {
     "cost of idle chips": _usd(lambda found: found.idle_usd),
     "cost per useful chip-hour": _usd(lambda found: found.usd_per_useful_chip_hour),
 }
+_OF_CANDIDATES = (
+    "cost per useful chip-hour",
+    "jobs that end",
+    "starved jobs",
+    "wait, p90",
+    "idle chip-hours",
+    "preemptions",
+)
 _WAITS = ("p50", "p90", "max")
 
 
@@ -106,25 +114,30 @@ def _starved(found: Summary) -> Iterator[Answer]:
         yield Answer("Circles", f"these jobs preempt each other in turn: {names}", "bad")
 
 
+def missed(found: Searched, p90_hours: float | None) -> str:
+    """Return what no candidate reaches, or nothing."""
+    best = found.best[0].summary
+    if best.starved:
+        return f"jobs starve on each candidate, at least {len(best.starved)}"
+    late = p90_hours is not None and best.overall.p90 > p90_hours
+    return f"no candidate has a p90 of waits of at most {span(p90_hours or 0)}" if late else ""
+
+
 def search_tables(found: Searched, p90_hours: float | None) -> list[Answer]:
     """Return the best candidates of a search, as changes of the stack file."""
-    first = found.best[0]
     rows = [
         (
             "\n".join(f"{path}: {_value(new)} (now {_value(old)})" for path, (old, new) in each.changes.items())
             or "as now",
-            _MEASURES["cost per useful chip-hour"](each.summary),
-            span(each.summary.overall.p90),
-            _MEASURES["idle chip-hours"](each.summary),
-            str(each.summary.preemptions),
+            *(_MEASURES[name](each.summary) for name in _OF_CANDIDATES),
         )
         for each in found.best
     ]
     tried = f"tried {found.tried} of {found.possible} combinations in {found.seconds:.0f} s"
-    late = p90_hours is not None and first.summary.overall.p90 > p90_hours
-    said = f"no candidate has a p90 of waits of at most {span(p90_hours or 0)}; {tried}" if late else tried
-    columns = ("change", "$/useful chip-hour", "wait, p90", "idle chip-hours", "preemptions")
-    return [Table("Search", said, "bad" if late else "good", columns, rows, whole=range(1, 5))]
+    failed = missed(found, p90_hours)
+    said = f"{failed}; {tried}" if failed else tried
+    columns = ("change", *_OF_CANDIDATES)
+    return [Table("Search", said, "bad" if failed else "good", columns, rows, whole=range(1, len(columns)))]
 
 
 def _value(value: int | None) -> str:

@@ -17,7 +17,7 @@ def _best(
     of: Trace, on: Fleet, *bounds: str, p90_hours: float | None = None, **more: Any
 ) -> dict[str, tuple[int | None, int | None]]:
     conditions = Conditions(**USUAL | more)
-    found = search(of, on, conditions, axes(bounds, on, conditions.spares), p90_hours)
+    found = search(of, on, conditions, axes(bounds, on, conditions.spares), p90_hours, 24)
     assert 1 <= len(found.best) <= 3
     return dict(found.best[0].changes)
 
@@ -26,6 +26,13 @@ def test_chips_that_no_job_needs_are_given_back() -> None:
     jobs = trace(*(job(f"j{index}", at=index, hours=1) for index in range(20)))
     change = _best(jobs, fleet({"a": 64}), "slices.x.count=1..4", p90_hours=0.1)
     assert change == {"slices.x.count": (4, 1), "teams.a.quota.x": (64, 16)}
+
+
+def test_slices_that_a_job_cannot_do_without_are_kept() -> None:
+    jobs = trace(
+        *(job(f"j{index}", hours=12) for index in range(14)), job("large", at=13, hours=6, slices=15), hours=48
+    )
+    assert _best(jobs, fleet({"a": 15 * 16}), "slices.x.count=5..15", p90_hours=12) == {}
 
 
 def test_a_borrowing_limit_is_lifted_if_waits_must_be_short() -> None:
@@ -45,9 +52,9 @@ def test_quotas_move_between_teams_and_never_exceed_their_group() -> None:
 def test_no_team_lends_more_than_it_has_and_no_group_is_empty() -> None:
     lender = fleet({"a": limited("x", 64, lend=64), "b": 0})
     bounds = axes(["teams.a.quota.x=0..64", "slices.x.count=0..4"], lender, 0)
-    assert search(trace(job("only")), lender, Conditions(**USUAL), bounds, None).tried == 1
+    assert search(trace(job("only")), lender, Conditions(**USUAL), bounds, None, 24).tried == 1
     freely = fleet({"a": 64, "b": 0})
-    assert search(trace(job("only")), freely, Conditions(**USUAL), bounds, None).tried == 5 + 4 + 3 + 2
+    assert search(trace(job("only")), freely, Conditions(**USUAL), bounds, None, 24).tried == 5 + 4 + 3 + 2
 
 
 @pytest.mark.parametrize(
