@@ -12,8 +12,8 @@ MAX_NAMED = 20
 
 
 class Waits(Spec):
-    """Hours from submission to the first step, of the jobs of one team and shape. A job that has not started waits up
-    to the end of the trace."""
+    """Hours in which the jobs of one team and shape wait: from submission to the first step, and after preemptions. A
+    job that has not started waits up to the end of the trace."""
 
     team: str
     shape: str
@@ -24,7 +24,7 @@ class Waits(Spec):
 
 
 class Starved(Spec):
-    """A job that waited very long, or never started."""
+    """A job that waited very long, or that no quota can ever admit."""
 
     name: str
     team: str
@@ -70,7 +70,8 @@ class Summary(Spec):
     unknown_prices: tuple[str, ...]
     """Groups whose price is unknown."""
     starved: tuple[Starved, ...]
-    """Jobs that waited for at least the hours that the caller named, the longest first."""
+    """Jobs that waited for at least the hours that the caller named or that no quota can ever admit, the longest wait
+    first."""
     preempts_in_circles: tuple[str, ...]
     """Jobs that preempted each other in turn at one moment, without end. The replay stopped that."""
 
@@ -81,16 +82,17 @@ class Summary(Spec):
 
 def summarize(found: Replayed, starved_hours: float) -> Summary:
     """Return the results of a replay. A job that waits for `starved_hours` is starved."""
-    hours, end = _chip_hours(found), found.trace.hours
+    hours = _chip_hours(found)
     unknown = tuple(group.name for group in found.fleet.groups.values() if group.usd_per_chip_hour is None)
     usd, idle_usd = (None if unknown else round(each, 2) for each in _dollars(found))
     total = _sum(hours.values())
-    starved = sorted((run for run in found.runs if _wait(run, end) >= starved_hours), key=lambda run: -_wait(run, end))
+    starved = [run for run in found.runs if run.waited >= starved_hours or not run.admissible]
+    starved.sort(key=lambda run: -run.waited)
     return Summary(
         fleet=found.fleet.name,
         jobs=len(found.runs),
         finished=sum(run.finished is not None for run in found.runs),
-        waits=tuple(_waits(found.runs, end)),
+        waits=tuple(_waits(found.runs)),
         preemptions=sum(run.preemptions for run in found.runs),
         interruptions=sum(run.interruptions for run in found.runs),
         lost_chip_hours=round(sum(run.lost_chip_hours for run in found.runs), 1),
@@ -100,33 +102,29 @@ def summarize(found: Replayed, starved_hours: float) -> Summary:
         idle_usd=idle_usd,
         usd_per_useful_chip_hour=round(usd / total.useful, 4) if usd is not None and total.useful else None,
         unknown_prices=unknown,
-        starved=tuple(_starved(run, end) for run in starved),
+        starved=tuple(map(_starved, starved)),
         preempts_in_circles=tuple(sorted(found.circles)),
     )
 
 
-def _wait(run: Run, end: float) -> float:
-    return (end if run.first_start is None else run.first_start) - run.job.submitted
-
-
-def _waits(runs: Sequence[Run], end: float) -> Iterable[Waits]:
+def _waits(runs: Sequence[Run]) -> Iterable[Waits]:
     of_kind = defaultdict[tuple[str, str], list[float]](list)
     for run in runs:
         for kind in (("", ""), (run.job.team, run.job.shape)):
-            of_kind[kind].append(_wait(run, end))
+            of_kind[kind].append(run.waited)
     for (team, shape), waits in sorted(of_kind.items()):
         waits.sort()
         p50, p90, most = (round(waits[ceil(share * len(waits)) - 1], 3) for share in (0.5, 0.9, 1.0))
         yield Waits(team=team, shape=shape, jobs=len(waits), p50=p50, p90=p90, max=most)
 
 
-def _starved(run: Run, end: float) -> Starved:
+def _starved(run: Run) -> Starved:
     return Starved(
         name=run.job.name,
         team=run.job.team,
         shape=run.job.shape,
         chips=run.chips,
-        hours=round(_wait(run, end), 2),
+        hours=round(run.waited, 2),
         started=run.first_start is not None,
     )
 

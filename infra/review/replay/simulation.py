@@ -5,7 +5,7 @@ slice that fails is repaired, and its job goes on with a spare or idle slice, or
 last save is lost at each preemption, failure or return of requested chips.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import count
@@ -52,6 +52,12 @@ class Run:
     place: Place
     workload: Workload
     hours_left: float
+    admissible: bool
+    """Whether its queue could ever have its chips of one of its flavors."""
+    waits_since: float | None
+    """Begin of the current wait: its submission or a preemption. `None` while it has started or keeps its quota."""
+    waited: float = 0.0
+    """Hours of earlier waits."""
     first_start: float | None = None
     finished: float | None = None
     preemptions: int = 0
@@ -121,11 +127,12 @@ class _Simulation:
     def __init__(self, trace: Trace, fleet: Fleet, conditions: Conditions, places: Sequence[Place]) -> None:
         self.now, self._end, self._conditions = 0.0, trace.hours, conditions
         pods: dict[tuple[int, frozenset[str]], tuple[PodSet, ...]] = {}
-        self.runs = [_run(job, place, pods) for job, place in zip(trace.jobs, places, strict=True)]
         self.usage = {flavor: Usage() for flavor in fleet.groups}
         self.circles = set[str]()
-        self._by_name = {run.job.name: run for run in self.runs}
         self._scheduler = Scheduler(Situation(queues=fleet.queues, workloads=(), fair_sharing=fleet.fair_sharing))
+        most = self._scheduler.snapshot.ledger.potential
+        self.runs = [_run(job, place, pods, most) for job, place in zip(trace.jobs, places, strict=True)]
+        self._by_name = {run.job.name: run for run in self.runs}
         self._pools = {
             flavor: _Pool(group, group.chips + conditions.spares * group.slice_chips)
             for flavor, group in fleet.groups.items()
@@ -157,6 +164,7 @@ class _Simulation:
         for run in self.runs:
             if run.since is not None:
                 self._stop(run, ended=True)
+            self._end_wait(run)
 
     def _handle(self, kind: str, about: Run | str, number: float) -> bool:
         """Process an event. Return whether the scheduler has something to decide."""
@@ -215,6 +223,8 @@ class _Simulation:
             self._stop(run, ended=False)
             run.restarts = True
         run.preemptions += 1
+        if run.waits_since is None:
+            run.waits_since = self.now
         self._leave(run)
 
     def _leave(self, run: Run) -> None:
@@ -242,6 +252,7 @@ class _Simulation:
 
     def _begin(self, run: Run) -> None:
         run.since, run.hosts, run.attempt = self.now, run.chips, run.attempt + 1
+        self._end_wait(run)
         if run.first_start is None:
             run.first_start = self.now
         pool = self._pools[run.flavor]
@@ -251,6 +262,11 @@ class _Simulation:
             self._at(self.now + pool.group.run_hours, "expire", run, run.attempt)
         else:
             self._at(self.now + end, "end", run, run.attempt)
+
+    def _end_wait(self, run: Run) -> None:
+        if run.waits_since is not None:
+            run.waited += self.now - run.waits_since
+            run.waits_since = None
 
     def _overhead(self, run: Run) -> float:
         return self._conditions.restart_hours if run.restarts else 0.0
@@ -307,7 +323,13 @@ class _Simulation:
         self._at(self.now + hours, "repaired", flavor, chips)
 
 
-def _run(job: Job, place: Place, pods: dict[tuple[int, frozenset[str]], tuple[PodSet, ...]]) -> Run:
+def _run(
+    job: Job,
+    place: Place,
+    pods: dict[tuple[int, frozenset[str]], tuple[PodSet, ...]],
+    most: Callable[[str, str], int],
+) -> Run:
+    """Return a job that waits. `most`: the chips of a flavor that a queue could have."""
     chips = place.slice_chips * job.slices
     # Equal pod sets are one object, because the scheduler compares them often.
     same = (PodSet(name="slices", chips=chips, flavors=place.flavors),)
@@ -320,7 +342,8 @@ def _run(job: Job, place: Place, pods: dict[tuple[int, frozenset[str]], tuple[Po
         pod_sets=pods.setdefault((chips, place.flavors), same),
         admission=None,
     )
-    return Run(job, place, workload, job.hours)
+    admissible = any(chips <= most(place.queue, flavor) for flavor in place.flavors)
+    return Run(job, place, workload, job.hours, admissible, job.submitted)
 
 
 def _saved(progress: float, every: float | None) -> float:

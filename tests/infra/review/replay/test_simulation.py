@@ -49,6 +49,17 @@ def test_a_job_that_no_quota_can_admit_is_starved_and_so_is_one_that_waits_long(
     ]
 
 
+def test_a_job_that_no_quota_can_admit_is_starved_in_a_short_trace() -> None:
+    found = summary(trace(job("large", at=23, slices=3), job("late", at=23.5, slices=2), hours=24), fleet({"a": 32}))
+    assert [each.name for each in found.starved] == ["large"]
+
+
+def test_a_job_waits_after_a_preemption_too() -> None:
+    jobs = job("guest", team="b", hours=6, save_hours=1), job("owner", at=5, hours=3)
+    found = summary(trace(*jobs), fleet({"a": 16, "b": 0}), starved_hours=3)
+    assert [(each.name, each.hours, each.started) for each in found.starved] == [("guest", 3, True)]
+
+
 def test_hours_after_the_end_of_the_trace_do_not_count() -> None:
     found = summary(trace(job("long", at=20, hours=24)), fleet({"a": 16}))
     assert (found.finished, found.chip_hours.useful) == (0, 4 * 16)
