@@ -294,14 +294,16 @@ class _Simulation:
         run.interruptions += 1
 
     def _break(self, flavor: str, place: float, kind: str) -> None:
-        """Take a slice from the pool. `place` says which one, from 0 to 1 in the order of running jobs."""
+        """Take a slice from the pool. `place` says which one, from 0 to 1 in the order of the rows of running jobs."""
         pool, conditions = self._pools[flavor], self._conditions
         hours = conditions.repair_hours if kind == "fails" else conditions.maintenance_hours
         chips = place * (pool.group.chips + conditions.spares * pool.group.slice_chips)
-        for run in pool.running.values():
+        for run in sorted(pool.running.values(), key=lambda run: run.job.row):
             chips -= run.chips
             if chips < 0:
-                self._lose_slice(run, pool, hours)
+                # A flavor of any topology counts outages for each host, but a slice has only one for all its hosts.
+                if (chips + run.chips) % run.place.slice_chips < pool.group.slice_chips:
+                    self._lose_slice(run, pool, hours)
                 return
         if not pool.group.on_request and pool.free >= pool.group.slice_chips and chips < pool.free:
             pool.free -= pool.group.slice_chips
@@ -358,8 +360,11 @@ def _outages(group: Group, flavor: str, conditions: Conditions, end: float) -> I
     for kind, per_day in yearly.items():
         random, time = Random(f"{conditions.seed}/{kind}/{group.name}"), 0.0
         per_hour = slices * per_day / _HOURS_PER_DAY
-        while per_hour:
+        if not per_hour:
+            continue
+        for turn in count():
             time += random.expovariate(per_hour) if kind == "fails" else 1 / per_hour
             if time > end:
                 break
-            yield time, kind, flavor, random.random()
+            # Maintenance takes one slice after another.
+            yield time, kind, flavor, random.random() if kind == "fails" else (turn % slices + 0.5) / slices

@@ -109,6 +109,19 @@ def test_each_slice_is_maintained_once_in_the_interval() -> None:
     assert run.interruptions in (3, 4)
 
 
+def test_each_running_slice_is_maintained_once_in_the_interval() -> None:
+    jobs = trace(*(job(f"j{row}", row=row, hours=739, save_hours=0.1) for row in range(4)), hours=740)
+    found = replayed(jobs, fleet({"a": 64}), maintenance_days=30.0)
+    assert [run.interruptions for run in found.runs] == [1, 1, 1, 1]
+
+
+def test_a_slice_fails_as_often_without_a_topology_of_its_flavor() -> None:
+    jobs = trace(job("run", hours=1199, save_hours=0.1, shape="8x8"), hours=1200)
+    flavors = (group(chips=64, topology=topology, slice_chips=chips) for topology, chips in (("8x8", 64), ("", 4)))
+    own, of_any = (replayed(jobs, fleet({"a": 64}, each), failures_per_day=2).runs[0].interruptions for each in flavors)
+    assert 0.5 < of_any / own < 2
+
+
 def test_workloads_that_preempt_each_other_in_turn_end_the_moment_and_are_named() -> None:
     small = group(topology="2x2", slice_chips=4, chips=16)
     on = replace(of_queues([queue("a", {"x": 8}), queue("b", {"x": 8})], small), fair_sharing=True)
