@@ -32,6 +32,7 @@ from infra.stack.settings.yaml_file import read_yaml, shown
 
 _MAX_ERRORS = 50
 """Number of errors of a trace to show."""
+_SPOT = "Google's interruptions of spot are not simulated; --failures-per-day stands for them"
 _KINDS = "a .csv, .json or .yaml file"
 
 
@@ -78,7 +79,7 @@ def command(
     answer = {
         "trace": {"source": trace.source, "jobs": len(trace.jobs), "days": trace.hours / 24, "notes": trace.notes}
     }
-    notes = _notes(trace, asked.conditions)
+    notes = _notes(trace, fleets, asked.conditions)
     if page:
         # Only a page needs the modules of the charts.
         from cli.replay.page import page as made
@@ -116,16 +117,17 @@ def _search(
         raise _refused(asked.trace, error) from None
     best = [{"changes": each.changes, "summary": each.summary.model_dump()} for each in found.best]
     tried = {"tried": found.tried, "possible": found.possible, "seconds": round(found.seconds, 1), "best": best}
-    write(as_json(tried), search_tables(found, p90_hours), form, console)
+    write(as_json(tried), search_tables(found, p90_hours, _notes(trace, [fleet], asked.conditions)), form, console)
     return NEGATIVE if missed(found, p90_hours) else 0
 
 
-def _notes(trace: Trace, conditions: Conditions) -> list[str]:
+def _notes(trace: Trace, fleets: Sequence[Fleet], conditions: Conditions) -> list[str]:
     assumed = (
         f"{len(trace.jobs)} jobs of {trace.source} in {trace.hours / 24:g} days, seed {conditions.seed};"
         f" {conditions.failures_per_day:g} failures of a slice per day, {conditions.spares} spare slices of each group"
     )
-    return [assumed, *trace.notes]
+    spot = any(group.spot for fleet in fleets for group in fleet.groups.values())
+    return [assumed, *([_SPOT] if spot else []), *trace.notes]
 
 
 def _replayed(trace: Trace, fleet: Fleet, asked: Asked) -> Replayed:

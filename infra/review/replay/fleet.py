@@ -9,7 +9,7 @@ from infra.review.admission.situation import Queue
 from infra.stack.cost import group_rate
 from infra.stack.kueue import flavor_name
 from infra.stack.manifests import Object
-from infra.stack.names import ACCELERATOR_LABEL, FLEX_START_LABEL, QUEUED_LABEL, TOPOLOGY_LABEL
+from infra.stack.names import ACCELERATOR_LABEL, FLEX_START_LABEL, QUEUED_LABEL, SPOT_LABEL, TOPOLOGY_LABEL
 from infra.stack.settings.stack import Settings
 from infra.stack.tpu import dimensions, generations, interpret
 
@@ -31,6 +31,8 @@ class Group:
     chips: int
     """Chips of all slices, without spares."""
     reservation: str | None = None
+    spot: bool = False
+    """Whether Google may take its chips at any time, which is not simulated."""
     on_request: bool = False
     """Whether chips arrive some time after a job requests them, and are billed until it returns them."""
     run_hours: float | None = None
@@ -96,6 +98,7 @@ def fleet_of_stack(name: str, settings: Settings) -> Fleet:
             slice_chips=group.shape.chips,
             chips=group.chips,
             reservation=group.capacity.reserved,
+            spot=group.capacity.spot,
             on_request=group.capacity.on_request,
             run_hours=None if group.capacity.run_seconds is None else group.capacity.run_seconds / _SECONDS_PER_HOUR,
             usd_per_chip_hour=group_rate(key, group, settings.cloud, settings.prices).usd_per_chip_hour,
@@ -143,6 +146,7 @@ def _group(flavor: str, labels: Mapping[str, str], chips: int, prices: Mapping[s
         topology=topology,
         slice_chips=chips_of_topology(topology) or _CHIPS_PER_HOST,
         chips=chips,
+        spot=labels.get(SPOT_LABEL) == "true",
         on_request=any(labels.get(label) == "true" for label in (FLEX_START_LABEL, QUEUED_LABEL)),
         usd_per_chip_hour=prices.get(flavor),
     )

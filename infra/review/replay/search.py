@@ -74,9 +74,13 @@ def axes(written: Sequence[str], fleet: Fleet, spares: int) -> list[Axis]:
     """Return what to search.
 
     Raises:
-        BoundsError: a bound has another form, or names what the fleet does not have.
+        BoundsError: a bound has another form or no values, or names what the fleet does not have or another bound does.
     """
-    return [_axis(each, fleet, spares) for each in written]
+    found = [_axis(each, fleet, spares) for each in written]
+    paths = [axis.path for axis in found]
+    if twice := sorted({path for path in paths if paths.count(path) > 1}):
+        raise BoundsError(f"expected each path once, got {twice[0]} again; write one list of its values")
+    return found
 
 
 def _axis(written: str, fleet: Fleet, spares: int) -> Axis:
@@ -97,7 +101,9 @@ def _axis(written: str, fleet: Fleet, spares: int) -> Axis:
         listed = [None if each == "none" else int(each) for each in found["values"].split(",")]
     else:
         step = int(found["step"] or (fleet.groups[flavor].slice_chips if team else 1))
-        listed = [*range(int(found["low"]), int(found["high"]) + 1, step)][:_MAX_VALUES]
+        listed = [*range(int(found["low"]), int(found["high"]) + 1, step)[: _MAX_VALUES + 1]]
+    if not 1 <= len(listed) <= _MAX_VALUES:
+        raise BoundsError(f"expected 1 to {_MAX_VALUES} values from the lowest to the highest one, got {written!r}")
     if None in listed and not found["limit"]:
         raise BoundsError(f"expected numbers for {path}, because only a borrowing limit may be none")
     values = sorted({*listed, current}, key=lambda each: inf if each is None else each)

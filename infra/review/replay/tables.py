@@ -123,7 +123,7 @@ def missed(found: Searched, p90_hours: float | None) -> str:
     return f"no candidate has a p90 of waits of at most {span(p90_hours or 0)}" if late else ""
 
 
-def search_tables(found: Searched, p90_hours: float | None) -> list[Answer]:
+def search_tables(found: Searched, p90_hours: float | None, notes: Sequence[str]) -> list[Answer]:
     """Return the best candidates of a search, as changes of the stack file."""
     rows = [
         (
@@ -137,7 +137,7 @@ def search_tables(found: Searched, p90_hours: float | None) -> list[Answer]:
     failed = missed(found, p90_hours)
     said = f"{failed}; {tried}" if failed else tried
     columns = ("change", *_OF_CANDIDATES)
-    return [Table("Search", said, "bad" if failed else "good", columns, rows, whole=range(1, len(columns)))]
+    return [Table("Search", said, "bad" if failed else "good", columns, rows, notes, whole=range(1, len(columns)))]
 
 
 def _value(value: int | None) -> str:

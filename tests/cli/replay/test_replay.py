@@ -56,6 +56,16 @@ def test_two_stacks_are_compared_in_columns_and_on_a_page(stacks: Path) -> None:
     assert "| wait, longest | 4.0 h | 0 min |" in _run(*words, "-o", "markdown").stdout
 
 
+def test_interruptions_of_spot_are_said_to_be_left_out(stacks: Path) -> None:
+    prod, spot = stacks / "Pulumi.prod.yaml", stacks / "Pulumi.spot.yaml"
+    content = json.loads(prod.read_text())
+    content["config"]["tpu-multislice:slices"]["cubes"]["capacity"] = "spot"
+    spot.write_text(json.dumps(content))
+    trace = _csv(stacks, "one,0,evaluation,4x4x4,1,5,,")
+    for words in ((), ("--search", "spares=0")):
+        assert ["of spot" in _run(trace, "-s", stack, *words).output for stack in ("prod", "spot")] == [False, True]
+
+
 @pytest.mark.parametrize("option", ["--page", "--save-trace"])
 def test_a_file_that_cannot_be_written_is_named(option: str, stacks: Path) -> None:
     found = _run(_csv(stacks, "one,0,evaluation,4x4x4,1,5,,"), "-s", "prod", option, stacks / "none" / "file")

@@ -95,16 +95,19 @@ def test_spares_are_bought_only_if_failures_make_jobs_wait() -> None:
 
 
 @pytest.mark.parametrize(
-    "bound",
+    "bounds",
     [
-        "teams.a.quota.x",
-        "teams.a.quota.y=1,2",
-        "teams.c.quota.x=1,2",
-        "teams.a.quota.x=none",
-        "colour=1",
-        "spares=5..x",
+        ["teams.a.quota.x"],
+        ["teams.a.quota.y=1,2"],
+        ["teams.c.quota.x=1,2"],
+        ["teams.a.quota.x=none"],
+        ["colour=1"],
+        ["spares=5..x"],
+        ["spares=8..2"],
+        ["spares=0..10000000000"],
+        ["spares=0..2", "spares=1"],
     ],
 )
-def test_bounds_that_cannot_be_searched_are_refused(bound: str) -> None:
+def test_bounds_that_cannot_be_searched_are_refused(bounds: list[str]) -> None:
     with pytest.raises(BoundsError):
-        axes([bound], fleet({"a": 32}), 0)
+        axes(bounds, fleet({"a": 32}), 0)
