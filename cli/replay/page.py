@@ -5,7 +5,7 @@ from html import escape
 
 from infra.review.replay.results import Summary, chips_over_time
 from infra.review.replay.simulation import Replayed
-from infra.review.replay.tables import measures, span, verdict
+from infra.review.replay.tables import measures, names_of_fleets, span, verdict
 from workloads.report.chart import Bar, Line, bars, element, line_chart
 from workloads.report.page import document, quiet, section, tiles
 
@@ -22,8 +22,8 @@ def page(found: Sequence[Replayed], summaries: Sequence[Summary], notes: Sequenc
 
 def _parts(found: Sequence[Replayed], summaries: Sequence[Summary], notes: Sequence[str]) -> Iterator[str]:
     yield element("h1", "Replay")
-    for replayed, summary in zip(found, summaries, strict=True):
-        name = f"{replayed.fleet.name}: " if len(found) > 1 else ""
+    for replayed, summary, fleet in zip(found, summaries, names_of_fleets(summaries), strict=True):
+        name = f"{fleet}: " if len(found) > 1 else ""
         yield section(
             f"{name}chips over time", quiet(f"{verdict(summary)}."), tiles(measures(summary)), _chips(replayed)
         )
@@ -35,9 +35,8 @@ def _parts(found: Sequence[Replayed], summaries: Sequence[Summary], notes: Seque
 
 
 def _chips(found: Replayed) -> str:
-    days, series = chips_over_time(found, _POINTS)
-    *teams, idle = series.items()
-    teams.sort(key=lambda each: -sum(each[1]))
+    days, series, idle = chips_over_time(found, _POINTS)
+    teams = sorted(series.items(), key=lambda each: -sum(each[1]))
     shown, rest = teams[:_COLOURS], teams[_COLOURS - 1 :]
     if len(teams) > _COLOURS:
         together = [sum(each) for each in zip(*(values for _, values in rest), strict=True)]
@@ -45,15 +44,15 @@ def _chips(found: Replayed) -> str:
     lines = [
         Line(name, f"c{index}", [[*zip(days, values, strict=True)]]) for index, (name, values) in enumerate(shown, 1)
     ]
-    return line_chart("Chips over time", "day", [*lines, Line(idle[0], "lost", [[*zip(days, idle[1], strict=True)]])])
+    return line_chart("Chips over time", "day", [*lines, Line("idle chips", "lost", [[*zip(days, idle, strict=True)]])])
 
 
 def _waits(summaries: Sequence[Summary]) -> str:
     drawn: list[Bar] = []
     for index, waits in enumerate(summaries[-1].waits[1:], 1):
-        for summary in summaries:
+        for summary, fleet in zip(summaries, names_of_fleets(summaries), strict=True):
             each = summary.waits[index]
-            of_fleet = f", {summary.fleet}" if len(summaries) > 1 else ""
+            of_fleet = f", {fleet}" if len(summaries) > 1 else ""
             words = f"p50 {span(each.p50)}, p90 {span(each.p90)}, longest {span(each.max)}"
             style = "fill-1" if summary is summaries[-1] else "fill-idle"
             drawn.append(Bar(f"{waits.team} {waits.shape}{of_fleet}", each.p90, words, style))

@@ -157,8 +157,8 @@ def _dollars(found: Replayed) -> tuple[float, float]:
     return usd, idle
 
 
-def chips_over_time(found: Replayed, points: int) -> tuple[list[float], Mapping[str, list[float]]]:
-    """Return days, and the mean number of chips in use by team up to each of them. The last one is `idle`."""
+def chips_over_time(found: Replayed, points: int) -> tuple[list[float], Mapping[str, list[float]], list[float]]:
+    """Return days, and the mean numbers of chips in use by team and of idle chips up to each of them."""
     width = found.trace.hours / points
     series = {team: [0.0] * points for team in sorted({run.job.team for run in found.runs})}
     total = [0.0] * points
@@ -172,4 +172,4 @@ def chips_over_time(found: Replayed, points: int) -> tuple[list[float], Mapping[
                 series[team][index] += chips * share
                 total[index] += chips * share if group.on_request else 0.0
     idle = [max(0.0, all_ - sum(used)) for all_, used in zip(total, zip(*series.values(), strict=True), strict=True)]
-    return [(index + 1) * width / 24 for index in range(points)], {**series, "idle": idle}
+    return [(index + 1) * width / 24 for index in range(points)], series, idle

@@ -13,9 +13,7 @@ _MINUTES_PER_HOUR = 60
 def tables(found: Sequence[Summary], notes: Sequence[str] = ()) -> list[Answer]:
     """Return the tables about the replays of one trace on one fleet, or on two: before and after."""
     last = found[-1]
-    names = [each.fleet for each in found]
-    if len({*names}) < len(names):
-        names = ["before", "after"]
+    names = names_of_fleets(found)
     rows = [(name, *map(shown, found)) for name, shown in _MEASURES.items()]
     waits = Table(
         title="Waits",
@@ -25,6 +23,12 @@ def tables(found: Sequence[Summary], notes: Sequence[str] = ()) -> list[Answer]:
         rows=[_wait_row(each, found) for each in last.waits[1:]],
     )
     return [Table("Replay", verdict(last), _state(last), ("", *names), rows, notes), waits, *_starved(last)]
+
+
+def names_of_fleets(found: Sequence[Summary]) -> list[str]:
+    """Return a name for each fleet: its own, or `before` and `after` if both have the same."""
+    names = [each.fleet for each in found]
+    return names if len({*names}) == len(names) else ["before", "after"]
 
 
 def verdict(found: Summary) -> str:

@@ -66,6 +66,15 @@ def test_interruptions_of_spot_are_said_to_be_left_out(stacks: Path) -> None:
         assert ["of spot" in _run(trace, "-s", stack, *words).output for stack in ("prod", "spot")] == [False, True]
 
 
+def test_two_files_of_one_name_are_before_and_after_on_the_page(stacks: Path) -> None:
+    other = stacks / "new" / "Pulumi.prod.yaml"
+    other.parent.mkdir()
+    other.write_text((stacks / "Pulumi.prod.yaml").read_text())
+    page = stacks / "page.html"
+    _run(_csv(stacks, "one,0,evaluation,4x4x4,1,5,,"), "-s", "prod", "--against", other, "--page", page)
+    assert all(f"<h2>{name}: " in page.read_text() for name in ("before", "after"))
+
+
 @pytest.mark.parametrize("option", ["--page", "--save-trace"])
 def test_a_file_that_cannot_be_written_is_named(option: str, stacks: Path) -> None:
     found = _run(_csv(stacks, "one,0,evaluation,4x4x4,1,5,,"), "-s", "prod", option, stacks / "none" / "file")

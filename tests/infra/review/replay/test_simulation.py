@@ -122,6 +122,11 @@ def test_a_slice_fails_as_often_without_a_topology_of_its_flavor() -> None:
     assert 0.5 < of_any / own < 2
 
 
+def test_a_team_may_be_named_idle() -> None:
+    found = replayed(trace(job("run", hours=24, team="idle")), fleet({"idle": 16, "b": 32}))
+    assert chips_over_time(found, 1)[1:] == ({"idle": [16]}, [32])
+
+
 def test_workloads_that_preempt_each_other_in_turn_end_the_moment_and_are_named() -> None:
     small = group(topology="2x2", slice_chips=4, chips=16)
     on = replace(of_queues([queue("a", {"x": 8}), queue("b", {"x": 8})], small), fair_sharing=True)
@@ -142,9 +147,9 @@ def test_a_replay_is_the_same_with_the_same_seed() -> None:
 def test_chips_are_kept_at_every_moment() -> None:
     jobs = drawn(*(stream(team, 12, hours={"median": 3, "p90": 12}) for team in "abc"), days=10)
     found = replayed(jobs, fleet({"a": 32, "b": 32, "c": 16}), failures_per_day=0.3, spares=1)
-    days, series = chips_over_time(found, 240)
+    days, series, idle = chips_over_time(found, 240)
     assert (len(days), days[-1]) == (240, 10)
-    assert all(sum(each) == pytest.approx(96) for each in zip(*series.values(), strict=True))
+    assert all(sum(each) == pytest.approx(96) for each in zip(*series.values(), idle, strict=True))
     hours = summary(jobs, fleet({"a": 32, "b": 32, "c": 16}), failures_per_day=0.3, spares=1).chip_hours
     assert hours.paid == pytest.approx(hours.useful + hours.lost + hours.restarting + hours.repaired + hours.idle)
     assert hours.idle < 0.8 * hours.paid
