@@ -1,6 +1,7 @@
 """`multislice replay` replays a trace of jobs on the queues of a stack file or a cluster. It changes nothing."""
 
 import json
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -180,7 +181,7 @@ def _live_trace(asked: Asked, objects: KueueObjects | None) -> Trace:
     # Lists leave out the kind of their items.
     items: list[Object] = [{**item, "kind": "Workload"} for item in objects.lists["workloads"]]
     flavors = objects.lists["resourceflavors"]
-    return read_workloads(items, "the cluster's Workloads", asked.days, asked.save_hours, flavors)
+    return read_workloads(items, "the cluster's Workloads", asked.days, asked.save_hours, flavors, time.time())
 
 
 def _items(path: Path) -> Sequence[Object]:

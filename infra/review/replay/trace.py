@@ -15,7 +15,8 @@ _HOURS_PER_DAY, _SECONDS_PER_HOUR, _MINUTES_PER_HOUR = 24, 3600, 60
 MAX_BYTES = 64 << 20
 """Largest size of a file. A month of 13,000 jobs has about 1 MB as CSV."""
 MAX_JOBS = 200_000
-_MOST_HOURS = 366 * _HOURS_PER_DAY
+MOST_HOURS = 366 * _HOURS_PER_DAY
+"""Longest trace."""
 COLUMNS = ("name", "submitted", "team", "shape", "slices", "hours", "priority", "save_minutes")
 _REQUIRED = COLUMNS[:6]
 _NORMAL = "normal"
@@ -99,11 +100,11 @@ class Rows:
                 self.refuse(job.row, "name", f"a new name, because row {first} has this one", job.name, "rename it")
             if job.hours > hours:
                 self.refuse(job.row, "hours", f"at most the {hours:g} hours of the trace", job.hours, _LONGER)
-            if job.submitted > min(hours, _MOST_HOURS):
+            if job.submitted > min(hours, MOST_HOURS):
                 self.refuse(
                     job.row,
                     "submitted",
-                    f"at most {min(hours, _MOST_HOURS):g} hours after the first job",
+                    f"at most {min(hours, MOST_HOURS):g} hours after the first job",
                     round(job.submitted, 2),
                     _LONGER,
                 )

@@ -2,7 +2,9 @@
 
 import json
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -125,7 +127,11 @@ def on_cluster(tmp_path: Path) -> Callable[..., Result]:
     return command
 
 
-def test_the_workloads_of_a_cluster_are_replayed_on_its_own_queues(on_cluster: Callable[..., Result]) -> None:
+def test_the_workloads_of_a_cluster_are_replayed_on_its_own_queues(
+    on_cluster: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = datetime.fromisoformat("2026-01-05T20:00:00Z").timestamp()
+    monkeypatch.setattr("cli.replay.command.time", SimpleNamespace(time=lambda: now))
     status = {"type": "Admitted", "status": "True", "reason": "x", "lastTransitionTime": "2026-01-05T12:00:01Z"}
     ended = {**status, "type": "Finished", "lastTransitionTime": "2026-01-05T15:00:01Z"}
     jobs = [workload(f"j{index}", 16) for index in range(3)]

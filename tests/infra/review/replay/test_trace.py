@@ -1,6 +1,7 @@
 """Traces that are read, drawn, or refused with all their errors."""
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -162,3 +163,47 @@ def test_a_list_with_half_a_workload_is_refused_with_its_place() -> None:
     with pytest.raises(TraceError) as raised:
         read_workloads([_workload("a", "01:00"), half, {"kind": "Workload"}], "cluster", None, None)
     assert [row for row, _ in raised.value.errors] == [2, 3]
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"kind": "ResourceFlavor", "spec": {}},
+        {"kind": "ResourceFlavor", "metadata": {"name": "x"}, "spec": None},
+        {"kind": "Event", "involvedObject": None, "reason": "Admitted"},
+        {"kind": "Event", "involvedObject": {"kind": "Workload", "uid": "a"}, "reason": "x", "lastTimestamp": 5},
+        _workload("b", "01:00", conditions=None),
+        _workload("b", "01:00", conditions=["x"]),
+        _workload("b", "01:00", conditions=[_condition("Admitted", "yesterday")]),
+        _workload("b", "01:00") | {"status": None},
+        _workload("b", "01:00") | {"metadata": {"name": "b", "namespace": "n", "uid": "b"}},
+        _workload("b", "01:00", accumulatedPastExecutionTimeSeconds=[]),
+    ],
+)
+def test_a_broken_object_of_a_cluster_is_refused_with_its_place(broken: dict[str, Any]) -> None:
+    with pytest.raises(TraceError) as raised:
+        read_workloads([_workload("a", "01:00"), broken], "cluster", None, None)
+    assert [row for row, _ in raised.value.errors] == [2]
+    assert f"items.1 must be a whole {broken['kind']}" in str(raised.value)
+
+
+def test_a_workload_runs_up_to_the_latest_time_of_the_list_or_the_time_at_which_it_was_read() -> None:
+    event = {"kind": "Event", "involvedObject": {"uid": "x"}, "lastTimestamp": "2026-01-05T06:00:00Z"}
+    runs = _workload("runs", "01:00", conditions=[_condition("Admitted", "02:00")])
+    at = datetime(2026, 1, 5, 22, tzinfo=UTC).timestamp()
+    for items, now, hours in (([runs, event], 0.0, 4), ([runs, _workload("new", "12:00")], 0.0, 10), ([runs], at, 20)):
+        found = read_workloads(items, "cluster", None, None, now=now)
+        assert found.jobs[0].hours == hours
+
+
+def test_a_workload_that_just_began_is_none_that_has_not_run() -> None:
+    found = read_workloads([_workload("a", "01:00", conditions=[_condition("Admitted", "01:00")])], "c", None, None)
+    assert (found.jobs[0].hours, found.notes) == (1 / 3600, ())
+
+
+def test_a_workload_of_more_than_a_year_ago_is_left_out() -> None:
+    old = _workload("old", "01:00")
+    old["metadata"]["creationTimestamp"] = "2024-01-01T00:00:00Z"
+    found = read_workloads([_workload("a", "01:00"), old], "cluster", None, None)
+    assert ([each.name for each in found.jobs], found.hours) == (["research/a"], 24)
+    assert any("366 days" in note for note in found.notes)
