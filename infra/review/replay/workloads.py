@@ -80,8 +80,14 @@ def _each[Value](
         try:
             value = read(item)
         except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError) as error:
-            lacks = f"one without {error}" if isinstance(error, KeyError) else f"a broken one ({error})"
-            rows.errors.append((row, f"items.{row - 1} must be a whole {kind}, got {lacks}; read it again"))
+            match error:
+                case KeyError():
+                    got = f"one without {error}"
+                case ValueError():
+                    got = f"one with a wrong value: {error}"
+                case _:
+                    got = "one with null, or a value of another type, where an object, a list or a text belongs"
+            rows.errors.append((row, f"items.{row - 1} must be a whole {kind}, got {got}; read it again"))
         else:
             yield row, value
 

@@ -118,6 +118,15 @@ def test_a_hundred_megabytes_of_json_are_refused_at_once(stacks: Path) -> None:
     assert (found.exit_code, "100 MiB" in found.output) == (1, True)
 
 
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [*(("--failures-per-day", value) for value in ("inf", "nan", "1e9")), ("--days", "nan"), ("--lead-minutes", "nan")],
+)
+def test_numbers_without_end_or_value_are_refused(option: str, value: str, stacks: Path) -> None:
+    found = _run(_csv(stacks, "one,0,evaluation,4x4x4,1,5,,"), "-s", "prod", option, value)
+    assert (found.exit_code, option in found.output) == (1, True)
+
+
 @pytest.fixture
 def on_cluster(tmp_path: Path) -> Callable[..., Result]:
     def command(played: Played, *words: object) -> Result:

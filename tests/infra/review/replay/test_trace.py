@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from infra.review.replay.trace import MAX_BYTES, TraceError, places, read_csv, write_csv
 from infra.review.replay.workloads import read_workloads
@@ -113,6 +114,25 @@ def test_the_same_seed_draws_the_same_jobs_with_the_stated_distribution() -> Non
     assert len(hours) == pytest.approx(2000, rel=0.1)
     assert (hours[len(hours) // 2], hours[len(hours) * 9 // 10]) == pytest.approx((2.0, 8.0), rel=0.2)
     assert sum(12 <= each.submitted % 24 < 18 for each in first.jobs) / len(hours) == pytest.approx(0.75, abs=0.05)
+
+
+def test_drawn_jobs_end_with_the_trace_which_notes_how_many_are_shortened() -> None:
+    found = drawn(stream("a", 20, hours={"median": 12, "p90": 40}), days=2)
+    longest = [each.hours for each in found.jobs if each.hours == 48]
+    assert max(each.hours for each in found.jobs) == 48
+    assert 0 < len(longest) < len(found.jobs) / 4
+    assert found.notes == (f"{len(longest)} jobs are shortened to the 48 hours of the trace",)
+
+
+@pytest.mark.parametrize("hours", [{"median": 2, "p90": 1}, {"median": 12, "p90": 1e300}, {"median": 1e-300, "p90": 1}])
+def test_hours_that_cannot_be_distributed_are_refused(hours: dict[str, float]) -> None:
+    with pytest.raises(ValidationError):
+        drawn(stream("a", 20, hours=hours), days=2)
+
+
+def test_more_jobs_than_a_trace_may_have_are_not_drawn() -> None:
+    with pytest.raises(TraceError, match="at most 200000 jobs"):
+        drawn(stream("a", 1e9), days=2)
 
 
 def _workload(name: str, created: str, chips: int = 4, count: int = 8, **status: Any) -> dict[str, Any]:
