@@ -64,6 +64,10 @@ def command(
 
     Raise Halt with all errors of the trace, or if a file or the cluster cannot be read.
     """
+    if bounds and page:
+        raise Halt("expected at most one of --search and --page, got both; a search draws no charts")
+    if p90_hours is not None and not bounds:
+        raise Halt("expected --search with --p90-hours, got none; add what to search")
     objects = _objects(asked) if any(asked.cluster) else None
     if objects and asked.stack and asked.against:
         raise Halt("expected at most one of --stack and --against with a cluster's own queues, got both")
@@ -214,7 +218,7 @@ def _drawn(path: Path, asked: Asked, fleets: Sequence[Fleet]) -> Trace:
         distribution = Distribution.model_validate(file.content)
         errors = [
             FieldError(
-                f"jobs.{number}.{place[0]}", f"{place[1]} in {fleet.name}", getattr(each, place[0]), "correct it"
+                f"jobs.{number}.{place[0]}", f"{place[1]} in {fleet.name}", repr(getattr(each, place[0])), "correct it"
             )
             for fleet in fleets
             for number, each in enumerate(distribution.jobs)

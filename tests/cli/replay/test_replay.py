@@ -129,6 +129,12 @@ def test_numbers_without_end_or_value_are_refused(option: str, value: str, stack
     assert (found.exit_code, option in found.output) == (1, True)
 
 
+@pytest.mark.parametrize("words", [("--page", "page.html", "--search", "spares=0..1"), ("--p90-hours", "4")])
+def test_options_that_would_have_no_effect_are_refused(words: Sequence[str], stacks: Path) -> None:
+    found = _run(_csv(stacks, "one,0,evaluation,4x4x4,1,5,,"), "-s", "prod", *words)
+    assert (found.exit_code, all(each in found.output for each in (words[0], "--search"))) == (1, True)
+
+
 @pytest.fixture
 def on_cluster(tmp_path: Path) -> Callable[..., Result]:
     def command(played: Played, *words: object) -> Result:
