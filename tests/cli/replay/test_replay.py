@@ -1,6 +1,8 @@
 """`multislice replay` through the command line, on stack files and on a played cluster."""
 
 import json
+import re
+import shlex
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -14,6 +16,7 @@ from typer.testing import CliRunner, Result
 from cli.main import app
 from tests.cli.api_server import Played, playing
 from tests.cli.rehearse.clusters import cluster, kubeconfig, node, workload, xpk
+from tests.infra.recording import ROOT
 from tests.infra.review.known import own
 
 _STREAM = {"hours": {"median": 1, "p90": 2}, "jobs_per_day": 5, "shape": "4x4x4", "team": "evaluation"}
@@ -89,6 +92,20 @@ def test_drawn_jobs_are_saved_as_the_same_trace(stacks: Path) -> None:
     first = _run(stacks / "draw.yaml", "-s", "prod", "--save-trace", saved, "-o", "json")
     again = _run(saved, "-s", "prod", "-o", "json")
     assert json.loads(first.stdout)["replays"] == json.loads(again.stdout)["replays"]
+
+
+def test_the_examples_of_the_guide_hold_on_the_stack_that_they_name(
+    stacks: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(stacks)
+    guide = (ROOT / "docs" / "how-to" / "replay.md").read_text()
+    (drawn,) = re.findall(r"```yaml\n(.*?)```", guide, re.DOTALL)
+    (search,) = re.findall(r"multislice replay (trace.csv [^`]*--search[^`]*)```", guide)
+    Path("draw.yaml").write_text(drawn)
+    saved = _run("draw.yaml", "-s", "prod", "--save-trace", "trace.csv")
+    assert saved.exit_code in {0, 2}, saved.output
+    found = _run(*shlex.split(search.replace("\\\n", "")))
+    assert found.exit_code == 0, found.output
 
 
 @pytest.mark.parametrize(
