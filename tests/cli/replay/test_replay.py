@@ -164,7 +164,7 @@ def on_cluster(tmp_path: Path) -> Callable[..., Result]:
 def test_the_workloads_of_a_cluster_are_replayed_on_its_own_queues(
     on_cluster: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    now = datetime.fromisoformat("2026-01-05T20:00:00Z").timestamp()
+    now = datetime.fromisoformat("2026-01-06T20:00:00Z").timestamp()
     monkeypatch.setattr("cli.replay.command.time", SimpleNamespace(time=lambda: now))
     status = {"type": "Admitted", "status": "True", "reason": "x", "lastTransitionTime": "2026-01-05T12:00:01Z"}
     ended = {**status, "type": "Finished", "lastTransitionTime": "2026-01-05T15:00:01Z"}
@@ -176,7 +176,7 @@ def test_the_workloads_of_a_cluster_are_replayed_on_its_own_queues(
     (replayed,) = answer["replays"]
     assert (found.exit_code, _waits(answer), replayed["finished"]) == (0, [3.0], 3)
     assert replayed["chip_hours"]["useful"] == 3 * 3 * 16
-    assert replayed["usd"] == pytest.approx(2.7 * 32 * 24)
+    assert replayed["usd"] == pytest.approx(2.7 * 32 * 48)
 
 
 def test_a_cluster_without_a_trace_or_rights_says_so(on_cluster: Callable[..., Result]) -> None:
