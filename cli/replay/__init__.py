@@ -65,6 +65,8 @@ _P90 = Annotated[
 _Lead = Annotated[
     float, typer.Option(callback=_number, min=0, help="Minutes until chips of flex-start or queued capacity come.")
 ]
+_Failures = Annotated[float, typer.Option(callback=_number, min=0, max=1000, help="Failures of a slice per day.")]
+_Repair = Annotated[float, typer.Option(callback=_number, min=0, help="Hours until a failed slice is back.")]
 
 
 @replaying.command()
@@ -76,12 +78,8 @@ def replay(
     context: Context = None,
     days: _Days = None,
     seed: Annotated[int, typer.Option(help="Seed of what is drawn: jobs and failures.")] = 1,
-    failures_per_day: Annotated[
-        float, typer.Option(callback=_number, min=0, max=1000, help="Failures of a slice per day.")
-    ] = 0.0,
-    repair_hours: Annotated[
-        float, typer.Option(callback=_number, min=0, help="Hours until a failed slice is back.")
-    ] = 2.0,
+    failures_per_day: _Failures = 0.0,
+    repair_hours: _Repair = 2.0,
     spares: Annotated[int, typer.Option(min=0, help="Spare slices of each group, on which no quota counts.")] = 0,
     restart_minutes: Annotated[
         float, typer.Option(callback=_number, min=0, help="Minutes that a restart takes.")
