@@ -1,6 +1,7 @@
 """`multislice replay` replays a trace of jobs on the queues of a stack file or a cluster. It changes nothing."""
 
 import json
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,10 +25,10 @@ from infra.review.replay.results import summarize
 from infra.review.replay.search import BoundsError, axes, search
 from infra.review.replay.simulation import Conditions, Replayed, replay
 from infra.review.replay.tables import missed, search_tables, tables
-from infra.review.replay.trace import Trace, TraceError, check_size, places, read_csv, write_csv
+from infra.review.replay.trace import Trace, TraceError, check_size, misplaced, places, read_csv, write_csv
 from infra.review.replay.workloads import read_workloads
 from infra.stack.manifests import Object
-from infra.stack.settings.errors import count_errors, from_validation
+from infra.stack.settings.errors import FieldError, count_errors, from_validation
 from infra.stack.settings.yaml_file import read_yaml, shown
 
 _MAX_ERRORS = 50
@@ -64,13 +65,17 @@ def command(
 
     Raise Halt with all errors of the trace, or if a file or the cluster cannot be read.
     """
+    if bounds and page:
+        raise Halt("expected at most one of --search and --page, got both; a search draws no charts")
+    if p90_hours is not None and not bounds:
+        raise Halt("expected --search with --p90-hours, got none; add what to search")
     objects = _objects(asked) if any(asked.cluster) else None
     if objects and asked.stack and asked.against:
         raise Halt("expected at most one of --stack and --against with a cluster's own queues, got both")
-    trace = _trace(asked, objects)
+    fleets = _fleets(asked, objects)
+    trace = _trace(asked, objects, fleets)
     if save_trace:
         _save(save_trace, lambda path: write_csv(trace, path))
-    fleets = _fleets(asked, objects)
     if bounds:
         return _search(trace, fleets[-1], asked, bounds, p90_hours, form, console)
     with waiting("replaying"):
@@ -155,25 +160,36 @@ def _objects(asked: Asked) -> KueueObjects:
         raise Halt(f"expected a kubeconfig of a cluster that answers, got: {error}") from None
 
 
-def _trace(asked: Asked, objects: KueueObjects | None) -> Trace:
-    path = asked.trace
+def _trace(asked: Asked, objects: KueueObjects | None, fleets: Sequence[Fleet]) -> Trace:
+    """Return the trace, whose jobs have a place in each fleet. Raise Halt with all errors."""
+    path, found = asked.trace, None
     try:
-        if path is None:
-            return _live_trace(asked, objects)
-        match path.suffix:
-            case ".csv":
-                return read_csv(path, asked.days)
-            case ".json":
-                flavors = objects.lists["resourceflavors"] if objects else ()
-                return read_workloads(_items(path), path.name, asked.days, asked.save_hours, flavors)
-            case ".yaml" | ".yml":
-                return _drawn(path, asked)
-            case _:
-                raise Halt(f"expected a trace in {_KINDS}, got {shown(path)}; rename it")
+        found = _read(asked, objects, fleets)
+        jobs, errors = found.jobs, list[tuple[int, str]]()
     except TraceError as error:
-        raise _refused(path, error) from None
+        jobs, errors = error.jobs, error.errors
     except OSError as error:
         raise Halt(f"expected a trace in {_KINDS} at {path}, got: {error.strerror}") from None
+    errors = [*errors, *(each for fleet in fleets for each in misplaced(jobs, fleet))]
+    if found is None or errors:
+        raise _refused(path, TraceError(errors)) from None
+    return found
+
+
+def _read(asked: Asked, objects: KueueObjects | None, fleets: Sequence[Fleet]) -> Trace:
+    path = asked.trace
+    if path is None:
+        return _live_trace(asked, objects)
+    match path.suffix:
+        case ".csv":
+            return read_csv(path, asked.days)
+        case ".json":
+            flavors = objects.lists["resourceflavors"] if objects else ()
+            return read_workloads(_items(path), path.name, asked.days, asked.save_hours, flavors)
+        case ".yaml" | ".yml":
+            return _drawn(path, asked, fleets)
+        case _:
+            raise Halt(f"expected a trace in {_KINDS}, got {shown(path)}; rename it")
 
 
 def _live_trace(asked: Asked, objects: KueueObjects | None) -> Trace:
@@ -184,7 +200,7 @@ def _live_trace(asked: Asked, objects: KueueObjects | None) -> Trace:
     # Lists leave out the kind of their items.
     items: list[Object] = [{**item, "kind": "Workload"} for item in objects.lists["workloads"]]
     flavors = objects.lists["resourceflavors"]
-    return read_workloads(items, "the cluster's Workloads", asked.days, asked.save_hours, flavors)
+    return read_workloads(items, "the cluster's Workloads", asked.days, asked.save_hours, flavors, time.time())
 
 
 def _items(path: Path) -> Sequence[Object]:
@@ -200,15 +216,22 @@ def _items(path: Path) -> Sequence[Object]:
     return items
 
 
-def _drawn(path: Path, asked: Asked) -> Trace:
+def _drawn(path: Path, asked: Asked, fleets: Sequence[Fleet]) -> Trace:
     file = stack_file.opened_by(read_yaml, path, "the keys `days` and `jobs`")
     try:
         distribution = Distribution.model_validate(file.content)
-        errors = []
+        errors = [
+            FieldError(
+                f"jobs.{number}.{place[0]}", f"{place[1]} in {fleet.name}", repr(getattr(each, place[0])), "correct it"
+            )
+            for fleet in fleets
+            for number, each in enumerate(distribution.jobs)
+            if isinstance(place := fleet.place(each.team, each.shape), tuple)
+        ]
     except ValidationError as error:
         errors = from_validation(error, "", Distribution)
         distribution = None
-    if file.errors or distribution is None:
+    if file.errors or errors or distribution is None:
         lines = [line.replace("the stack file", "this file") for line in file.report(errors)]
         raise Halt("\n".join([*lines, f"{count_errors(len(lines))} in {shown(path)}"]))
     if asked.days:

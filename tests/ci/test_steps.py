@@ -97,7 +97,12 @@ def test_the_bill_of_materials_has_every_package_of_the_image(tmp_path: Path) ->
     assert [line for line in locked if f'"purl": "pkg:pypi/{line.split("==")[0]}@' not in text] == []
 
 
-def test_a_changed_stack_is_replayed_before_and_after_from_the_committed_trace(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("added", "head", "waits"), [(False, "before | prod |", "8.0 h | 0 min |"), (True, "prod |", "0 min |")]
+)
+def test_a_changed_stack_is_replayed_before_and_after_from_the_committed_trace(
+    added: bool, head: str, waits: str, tmp_path: Path
+) -> None:
     stacks = tmp_path / "stacks"
     stacks.mkdir()
     (tmp_path / ".venv").symlink_to(ROOT / ".venv")
@@ -109,12 +114,12 @@ def test_a_changed_stack_is_replayed_before_and_after_from_the_committed_trace(t
     after = before.replace("{chips: 64, borrowing_limit: 0}", "{chips: 64, borrowing_limit: 64}")
     git = ["git", "-c", "user.name=a", "-c", "user.email=a@example.com"]
     subprocess.run(["git", "init", "--quiet"], cwd=tmp_path, check=True)
-    for content in (before, after):
-        (stacks / "Pulumi.prod.yaml").write_text(content)
+    for name, content in (("other" if added else "prod", before), ("prod", after)):
+        (stacks / f"Pulumi.{name}.yaml").write_text(content)
         subprocess.run(["git", "add", "stacks"], cwd=tmp_path, check=True)
         subprocess.run([*git, "commit", "--quiet", "-m", "x"], cwd=tmp_path, check=True)
     found = run("cli.main replay", tmp_path, STACK="prod", PYTHONPATH=str(ROOT))
     assert found.returncode == 0, found.stderr
     written = (tmp_path / "preview.md").read_text()
-    assert "|  | before | prod |" in written
-    assert "| wait, longest | 8.0 h | 0 min |" in written
+    assert f"|  | {head}" in written
+    assert f"| wait, longest | {waits}" in written

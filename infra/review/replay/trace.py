@@ -2,9 +2,9 @@
 
 import csv
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from math import ceil, inf, isfinite
+from math import ceil, floor, inf, isfinite
 from pathlib import Path
 
 from infra.review.replay.fleet import Fleet, Place
@@ -15,8 +15,9 @@ _HOURS_PER_DAY, _SECONDS_PER_HOUR, _MINUTES_PER_HOUR = 24, 3600, 60
 MAX_BYTES = 64 << 20
 """Largest size of a file. A month of 13,000 jobs has about 1 MB as CSV."""
 MAX_JOBS = 200_000
-_MOST_HOURS = 366 * _HOURS_PER_DAY
-COLUMNS = ("name", "submitted", "team", "shape", "slices", "hours", "priority", "save_minutes")
+MOST_HOURS = 366 * _HOURS_PER_DAY
+"""Longest trace."""
+COLUMNS = ("name", "submitted", "team", "shape", "slices", "hours", "priority", "save_minutes", "trace_hours")
 _REQUIRED = COLUMNS[:6]
 _NORMAL = "normal"
 
@@ -56,8 +57,10 @@ class Trace:
 class TraceError(ValueError):
     """Raised for a trace with errors. It has all of them, each with its row."""
 
-    def __init__(self, errors: Iterable[tuple[int, str]]) -> None:
+    def __init__(self, errors: Iterable[tuple[int, str]], jobs: Iterable[Job] = ()) -> None:
         self.errors = sorted(errors)
+        self.jobs = tuple(jobs)
+        """Jobs whose names of teams and shapes could be read, also from rows with other errors."""
         super().__init__("\n".join(f"row {row}: {text}" for row, text in self.errors))
 
 
@@ -67,28 +70,34 @@ class Rows:
 
     errors: list[tuple[int, str]]
     jobs: list[Job]
+    partial: list[Job] = field(default_factory=list)
+    """Jobs of rows with errors, with 1 for each wrong number."""
+    hours: float | None = None
+    """Length of the trace. `None` if no row says it."""
 
     def refuse(self, row: int, column: str, expected: str, got: object, fix: str = "correct the row") -> None:
         self.errors.append((row, str(FieldError(column, expected, repr(got), fix))))
 
     def trace(self, source: str, days: float | None, notes: Sequence[str] = (), until: float = 0.0) -> Trace:
-        """Return the trace, which is `days` long. Default: from the first to the last submission, or to the time
-        `until` if that is later, in whole days.
+        """Return the trace, which is `days` long. Default: as its rows say, or to the end of the day of the last
+        submission or of the time `until`. It begins at hour 0, or with the first job if submissions are dates.
 
         Raises:
             TraceError: the rows have errors, or there are none.
         """
         if not self.jobs and not self.errors:
             self.errors.append((1, "expected at least one job, got none"))
-        begin = min((job.submitted for job in self.jobs), default=0.0)
+        first = min((job.submitted for job in self.jobs), default=0.0)
+        begin = first if first > MOST_HOURS else 0.0
         jobs = sorted(
             (replace(job, submitted=job.submitted - begin) for job in self.jobs), key=lambda job: job.submitted
         )
-        last = max(until - begin, jobs[-1].submitted) if jobs else 0.0
-        hours = days * _HOURS_PER_DAY if days else max(1, ceil(last / _HOURS_PER_DAY)) * float(_HOURS_PER_DAY)
+        last = floor(jobs[-1].submitted / _HOURS_PER_DAY) + 1 if jobs else 1
+        whole = max(last, ceil((until - begin) / _HOURS_PER_DAY)) * _HOURS_PER_DAY
+        hours = days * _HOURS_PER_DAY if days else self.hours or float(min(whole, MOST_HOURS))
         self._check(jobs, hours)
         if self.errors:
-            raise TraceError(self.errors)
+            raise TraceError(self.errors, (*self.jobs, *self.partial))
         return Trace(source, tuple(jobs), hours, tuple(notes))
 
     def _check(self, jobs: Iterable[Job], hours: float) -> None:
@@ -99,11 +108,11 @@ class Rows:
                 self.refuse(job.row, "name", f"a new name, because row {first} has this one", job.name, "rename it")
             if job.hours > hours:
                 self.refuse(job.row, "hours", f"at most the {hours:g} hours of the trace", job.hours, _LONGER)
-            if job.submitted > min(hours, _MOST_HOURS):
+            if job.submitted > min(hours, MOST_HOURS):
                 self.refuse(
                     job.row,
                     "submitted",
-                    f"at most {min(hours, _MOST_HOURS):g} hours after the first job",
+                    f"at most {min(hours, MOST_HOURS):g} hours after the begin of the trace",
                     round(job.submitted, 2),
                     _LONGER,
                 )
@@ -113,9 +122,9 @@ _LONGER = "leave it out, or pass --days"
 
 
 def read_csv(path: Path, days: float | None) -> Trace:
-    """Return the trace of a CSV file with a header. Its columns are `COLUMNS`; the last two may be missing or empty.
+    """Return the trace of a CSV file with a header. Its columns are `COLUMNS`; the last three may be missing or empty.
 
-    `submitted` is a time in ISO 8601, or a number of hours.
+    `submitted` is a time in ISO 8601, or a number of hours since the begin of the trace, and `trace_hours` its length.
 
     Raises:
         TraceError: it has errors.
@@ -133,6 +142,8 @@ def read_csv(path: Path, days: float | None) -> Trace:
                 rows.errors.append(
                     (1, f"{name}: {f'did you mean {meant}? ' if meant else ''}no such column; remove it")
                 )
+            for name in sorted({name for name in header if header.count(name) > 1}):
+                rows.refuse(1, name, "one column of this name", header.count(name), "remove the others")
             if missing := [name for name in _REQUIRED if name not in header]:
                 rows.errors.append(
                     (1, f"expected the columns {', '.join(COLUMNS)}, got none named {', '.join(missing)}")
@@ -183,24 +194,43 @@ def read_row(row: int, written: Mapping[str, str], rows: Rows) -> Job | None:
             rows.refuse(row, column, "a name", written[column])
     slices = read("slices", "a whole number from 1", int, lambda value: value >= 1)
     submitted = read(
-        "submitted", "a time such as 2026-01-05T12:00:00Z, or hours from 0", _hours_at, lambda at: 0 <= at < inf
+        "submitted",
+        f"a time such as 2026-01-05T12:00:00Z, or hours from 0 to {MOST_HOURS}",
+        _hours_at,
+        lambda at: 0 <= at < inf,
     )
     hours = read("hours", "a number above 0", float, lambda value: 0 < value < inf)
     priority = read("priority", f"{', '.join(PRIORITIES)} or a whole number", priority_of, lambda _: True)
     save = read("save_minutes", "minutes above 0, or nothing", lambda text: float(text or inf), lambda each: each > 0)
-    if len(rows.errors) > before:
-        return None
+    length = read(
+        "trace_hours",
+        f"hours above 0 up to {MOST_HOURS}, or nothing",
+        lambda text: float(text or inf),
+        lambda each: 0 < each <= MOST_HOURS or each == inf,
+    )
+    if isfinite(length):
+        rows.hours = rows.hours or length
+        if rows.hours != length:
+            rows.refuse(row, "trace_hours", f"{rows.hours:g} as in the rows before", length)
     save_hours = save / _MINUTES_PER_HOUR if isfinite(save) else None
-    return Job(row, written["name"], written["team"], written["shape"], slices, submitted, hours, priority, save_hours)
+    job = Job(row, written["name"], written["team"], written["shape"], slices, submitted, hours, priority, save_hours)
+    if len(rows.errors) == before:
+        return job
+    rows.partial.append(job)
+    return None
 
 
 def _hours_at(text: str) -> float:
-    """Return a time in hours since 1970, or a number of hours."""
+    """Return a date in hours since 1970, or a number of hours, which is smaller than any date."""
     try:
-        return float(text)
+        hours = float(text)
     except ValueError:
         at = datetime.fromisoformat(text)
         return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() / _SECONDS_PER_HOUR
+    if hours > MOST_HOURS:
+        # Such as 20260105, which is rather a date.
+        raise ValueError(text)
+    return hours
 
 
 def priority_of(text: str) -> int:
@@ -210,15 +240,25 @@ def priority_of(text: str) -> int:
 
 
 def write_csv(trace: Trace, path: Path) -> None:
-    """Write a trace as CSV, for a repository."""
+    """Write a trace as CSV, for a repository. It is read as the same jobs."""
     names = {value: name for name, value in PRIORITIES.items()}
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(COLUMNS)
         for job in trace.jobs:
-            save = "" if job.save_hours is None else f"{job.save_hours * _MINUTES_PER_HOUR:g}"
-            numbers = (f"{job.submitted:.4f}", job.team, job.shape, job.slices, f"{job.hours:.4f}")
-            writer.writerow((job.name, *numbers, names.get(job.priority, job.priority), save))
+            save = "" if job.save_hours is None else f"{job.save_hours * _MINUTES_PER_HOUR:.12g}"
+            what = (job.name, job.submitted, job.team, job.shape, job.slices, job.hours)
+            writer.writerow((*what, names.get(job.priority, job.priority), save, trace.hours))
+
+
+def misplaced(jobs: Iterable[Job], fleet: Fleet) -> list[tuple[int, str]]:
+    """Return the rows and errors of jobs whose team or shape a fleet does not have."""
+    rows = Rows([], [])
+    for job in jobs:
+        place = fleet.place(job.team, job.shape) if job.team and job.shape else None
+        if isinstance(place, tuple):
+            rows.refuse(job.row, place[0], f"{place[1]} in {fleet.name}", getattr(job, place[0]))
+    return rows.errors
 
 
 def places(trace: Trace, fleet: Fleet) -> list[Place]:
@@ -228,12 +268,7 @@ def places(trace: Trace, fleet: Fleet) -> list[Place]:
         TraceError: the fleet has no such team or shape.
     """
     found = {key: fleet.place(*key) for key in {(job.team, job.shape) for job in trace.jobs}}
-    rows = Rows([], [])
-    for job in trace.jobs:
-        place = found[job.team, job.shape]
-        if not isinstance(place, Place):
-            column, expected = place
-            rows.refuse(job.row, column, f"{expected} in {fleet.name}", getattr(job, column))
-    if rows.errors:
-        raise TraceError(rows.errors)
-    return [place for job in trace.jobs if isinstance(place := found[job.team, job.shape], Place)]
+    places = [place for job in trace.jobs if isinstance(place := found[job.team, job.shape], Place)]
+    if len(places) < len(trace.jobs):
+        raise TraceError(misplaced(trace.jobs, fleet))
+    return places

@@ -6,69 +6,100 @@ A workload's hours are those in which it was admitted. Its status counts earlier
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from statistics import median
 from typing import Any
 
 from infra.review.admission import manifests
 from infra.review.replay.fleet import chips_of_topology
-from infra.review.replay.trace import Job, Rows, Trace
+from infra.review.replay.trace import MOST_HOURS, Job, Rows, Trace
 from infra.stack.manifests import Object, condition, is_true, moment
 from infra.stack.names import TOPOLOGY_LABEL, TPU_RESOURCE
 
 _SECONDS_PER_HOUR = 3600
+_SHORTEST_SECONDS = 1.0
+"""Least time of a workload that was admitted. Kubernetes knows times in whole seconds."""
 
 
 def read_workloads(
-    items: Sequence[Object], source: str, days: float | None, save_hours: float | None, flavors: Iterable[Object] = ()
+    items: Sequence[Object],
+    source: str,
+    days: float | None,
+    save_hours: float | None,
+    flavors: Iterable[Object] = (),
+    now: float = 0.0,
 ) -> Trace:
     """Return the trace of a list of Workloads, Events and ResourceFlavors; other objects are left out.
 
     Workloads say nothing about saves, so all jobs save every `save_hours`. `flavors` are further ResourceFlavors.
-    Their topology is that of workloads that name none.
+    Their topology is that of workloads that name none. `now` is when the list was read, in seconds since the epoch.
+    Default: the latest time in it.
 
     Raises:
-        TraceError: an object lacks what a Workload has, or the jobs have errors.
+        TraceError: an object lacks what its kind has, or the jobs have errors.
     """
     rows, notes = Rows([], []), list[str]()
-    listed = [*flavors, *(each for each in items if each.get("kind") == "ResourceFlavor")]
-    topologies = {each["metadata"]["name"]: each.get("spec", {}).get("nodeLabels", {}) for each in listed}
-    found = [each for each in enumerate(items, 1) if each[1].get("kind") == "Workload"]
-    events = _events(items)
-    now = max((_latest(item) for _, item in found if isinstance(item.get("status"), Mapping)), default=0.0)
+    topologies = dict(_labels(each) for each in flavors)
+    topologies |= {name: labels for _, (name, labels) in _each(items, "ResourceFlavor", _labels, rows)}
+    events = defaultdict[str, list[tuple[float, str]]](list)
+    for _, (uid, at, reason) in _each(items, "Event", _event, rows):
+        now = max(now, at)
+        events[uid].append((at, reason))
+    now = max([now, *(at for _, at in _each(items, "Workload", _latest, Rows([], [])))])
     unknown = list[Job]()
-    left_out = 0
-    for row, item in found:
-        try:
-            job = _job(row, item, topologies, events, now, save_hours)
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
-            text = f"items.{row - 1} must be a whole Workload, got one without a valid {error}; read it again"
-            rows.errors.append((row, text))
-            continue
+    left_out, old = 0, 0
+
+    for row, job in _each(items, "Workload", lambda item: _job(item, topologies, events, now, save_hours), rows):
         if job is None:
             left_out += 1
-        elif job.hours > 0:
-            rows.jobs.append(job)
+        elif now / _SECONDS_PER_HOUR - job.submitted > MOST_HOURS:
+            old += 1
         else:
-            unknown.append(job)
+            (rows.jobs if job.hours > 0 else unknown).append(replace(job, row=row))
     rows.jobs += _with_typical_hours(unknown, rows.jobs)
     if unknown:
         notes.append(f"{len(unknown)} jobs have not run yet; their hours are the median of their team")
     if left_out:
         notes.append(f"left out {left_out} workloads without chips, queue or topology, or with slices of two shapes")
+    if old:
+        notes.append(
+            f"left out {old} workloads that were submitted more than 366 days before the last time of the list"
+        )
     return rows.trace(source, days, notes, until=now / _SECONDS_PER_HOUR)
 
 
+def _each[Value](
+    items: Iterable[Object], kind: str, read: Callable[[Object], Value], rows: Rows
+) -> Iterator[tuple[int, Value]]:
+    """Yield the rows of the objects of a kind with what `read` returns. Report those that it cannot read."""
+    for row, item in enumerate(items, 1):
+        if item.get("kind") != kind:
+            continue
+        try:
+            value = read(item)
+        except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError) as error:
+            match error:
+                case KeyError():
+                    got = f"one without {error}"
+                case ValueError():
+                    got = f"one with a wrong value: {error}"
+                case _:
+                    got = "one with null, or a value of another type, where an object, a list or a text belongs"
+            rows.errors.append((row, f"items.{row - 1} must be a whole {kind}, got {got}; read it again"))
+        else:
+            yield row, value
+
+
 def _job(
-    row: int,
     item: Object,
     topologies: Mapping[str, Mapping[str, str]],
     events: Mapping[str, list[tuple[float, str]]],
     now: float,
     save_hours: float | None,
 ) -> Job | None:
-    """Return a job, with 0 hours if it has not run; `None` if it cannot be one of a trace."""
+    """Return a job without its row, with 0 hours if it has not run; `None` if it cannot be one of a trace."""
     metadata, spec, status = item["metadata"], item["spec"], item.get("status", {})
     chips, shapes = 0, set[str]()
     assigned: list[Any] = (status.get("admission") or {}).get("podSetAssignments", [])
@@ -85,10 +116,10 @@ def _job(
     if not chips_of_topology(shape) or not spec.get("queueName"):
         return None
     slices = max(1, chips // chips_of_topology(shape))
-    submitted = moment(metadata, "creationTimestamp", 0.0) / _SECONDS_PER_HOUR
+    submitted = datetime.fromisoformat(metadata["creationTimestamp"]).timestamp() / _SECONDS_PER_HOUR
     hours = _hours(item, events.get(metadata["uid"], []), now)
     name = f"{metadata['namespace']}/{metadata['name']}"
-    return Job(row, name, team, shape, slices, submitted, hours, int(spec.get("priority", 0)), save_hours)
+    return Job(0, name, str(team), shape, slices, submitted, hours, int(spec.get("priority", 0)), save_hours)
 
 
 def _hours(item: Object, events: Iterable[tuple[float, str]], now: float) -> float:
@@ -96,33 +127,32 @@ def _hours(item: Object, events: Iterable[tuple[float, str]], now: float) -> flo
     past = float(item.get("status", {}).get("accumulatedPastExecutionTimeSeconds", 0))
     ended = moment(condition(item, "Finished"), "lastTransitionTime", now) if is_true(item, "Finished") else now
     if is_true(item, "Admitted"):
-        return (
-            past + max(0.0, ended - moment(condition(item, "Admitted"), "lastTransitionTime", ended))
-        ) / _SECONDS_PER_HOUR
+        begun = moment(condition(item, "Admitted"), "lastTransitionTime", ended)
+        return (past + max(_SHORTEST_SECONDS, ended - begun)) / _SECONDS_PER_HOUR
     begun, seconds = 0.0, 0.0
     for at, reason in sorted(events):
         if reason == "Admitted":
             begun = at
-        elif begun:
+        elif begun and reason.startswith("Evicted"):
             seconds, begun = seconds + at - begun, 0.0
     return max(past, seconds) / _SECONDS_PER_HOUR
 
 
-def _events(items: Iterable[Object]) -> Mapping[str, list[tuple[float, str]]]:
-    """Return when Kueue admitted and stopped workloads, by their UID."""
-    found = defaultdict[str, list[tuple[float, str]]](list)
-    for item in items:
-        if item.get("kind") == "Event":
-            about, reason = item.get("involvedObject", {}), str(item.get("reason", ""))
-            if about.get("kind") == "Workload" and (reason == "Admitted" or reason.startswith("Evicted")):
-                at = moment(item, "eventTime", 0.0) or moment(item, "lastTimestamp", 0.0)
-                found[about.get("uid", "")].append((at, reason))
-    return found
+def _labels(flavor: Object) -> tuple[str, Mapping[str, str]]:
+    """Return a flavor's name and the labels of its nodes."""
+    return flavor["metadata"]["name"], {**flavor.get("spec", {}).get("nodeLabels", {})}
+
+
+def _event(item: Object) -> tuple[str, float, str]:
+    """Return the UID of the object that an event is about, when it happened, and its reason."""
+    at = moment(item, "eventTime", 0.0) or moment(item, "lastTimestamp", 0.0)
+    return str(item.get("involvedObject", {}).get("uid", "")), at, str(item.get("reason", ""))
 
 
 def _latest(item: Object) -> float:
-    listed = item["status"].get("conditions", [])
-    return max((moment(each, "lastTransitionTime", 0.0) for each in listed), default=0.0)
+    """Return the latest time of a workload."""
+    changes = (moment(each, "lastTransitionTime", 0.0) for each in item.get("status", {}).get("conditions", []))
+    return max(moment(item["metadata"], "creationTimestamp", 0.0), *changes, 0.0)
 
 
 def _with_typical_hours(unknown: Iterable[Job], known: Sequence[Job]) -> Iterable[Job]:

@@ -1,8 +1,12 @@
 """`multislice replay` through the command line, on stack files and on a played cluster."""
 
 import json
+import re
+import shlex
 from collections.abc import Callable, Sequence
+from datetime import datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,8 +16,10 @@ from typer.testing import CliRunner, Result
 from cli.main import app
 from tests.cli.api_server import Played, playing
 from tests.cli.rehearse.clusters import cluster, kubeconfig, node, workload, xpk
+from tests.infra.recording import ROOT
 from tests.infra.review.known import own
 
+_STREAM = {"hours": {"median": 1, "p90": 2}, "jobs_per_day": 5, "shape": "4x4x4", "team": "evaluation"}
 _HEAD = "name,submitted,team,shape,slices,hours,priority,save_minutes"
 
 
@@ -100,21 +106,36 @@ def test_a_starved_job_is_named_and_changes_the_exit_status(stacks: Path) -> Non
 
 
 def test_drawn_jobs_are_saved_as_the_same_trace(stacks: Path) -> None:
-    stream = {"team": "evaluation", "shape": "4x4x4", "jobs_per_day": 5, "hours": {"median": 1, "p90": 2}}
-    (stacks / "draw.yaml").write_text(yaml.safe_dump({"days": 3, "jobs": [stream]}))
+    (stacks / "draw.yaml").write_text(yaml.safe_dump({"days": 3.3, "jobs": [_STREAM]}))
     saved = stacks / "saved.csv"
     first = _run(stacks / "draw.yaml", "-s", "prod", "--save-trace", saved, "-o", "json")
-    again = _run(saved, "-s", "prod", "--days", 3, "-o", "json")
-    assert _waits(json.loads(first.stdout)) == pytest.approx(_waits(json.loads(again.stdout)), abs=0.01)
+    again = _run(saved, "-s", "prod", "-o", "json")
+    assert json.loads(first.stdout)["replays"] == json.loads(again.stdout)["replays"]
+
+
+def test_the_examples_of_the_guide_hold_on_the_stack_that_they_name(
+    stacks: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(stacks)
+    guide = (ROOT / "docs" / "how-to" / "replay.md").read_text()
+    (drawn,) = re.findall(r"```yaml\n(.*?)```", guide, re.DOTALL)
+    (search,) = re.findall(r"multislice replay (trace.csv [^`]*--search[^`]*)```", guide)
+    Path("draw.yaml").write_text(drawn)
+    saved = _run("draw.yaml", "-s", "prod", "--save-trace", "trace.csv")
+    assert saved.exit_code in {0, 2}, saved.output
+    found = _run(*shlex.split(search.replace("\\\n", "")))
+    assert found.exit_code == 0, found.output
 
 
 @pytest.mark.parametrize(
     ("name", "content", "expected"),
     [
         ("bad.yaml", "jobs:\n- {team: a, shape: 4x4, hours: {median: -1, p90: 2}}\n", ["bad.yaml:2: ", "3 errors"]),
+        ("bad.yaml", yaml.safe_dump({"days": 3, "jobs": [_STREAM | {"team": "nobody"}]}, sort_keys=False),
+         ["bad.yaml:8: jobs.0.team: expected one of evaluation", "1 error in"]),
         ("bad.json", "[]", ["bad.json:1: ", "no `items`"]),
         ("bad.json", "{", ["bad.json:1: "]),
-        ("bad.csv", f"{_HEAD}\nx,-1,nobody,4x4x4,1,99,,\n", ["bad.csv:2: submitted", "1 error in"]),
+        ("bad.csv", f"{_HEAD}\nx,-1,nobody,4x4x4,1,99,,\n", ["bad.csv:2: submitted", "bad.csv:2: team", "2 errors in"]),
         ("bad.csv", f"{_HEAD}\nx,1,nobody,4x4x4,1,9,,\n", ["bad.csv:2: team: expected one of evaluation, finetuning"]),
         ("bad.txt", "", [".csv, .json or .yaml"]),
     ],
@@ -135,6 +156,21 @@ def test_a_hundred_megabytes_of_json_are_refused_at_once(stacks: Path) -> None:
     assert (found.exit_code, "100 MiB" in found.output) == (1, True)
 
 
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [*(("--failures-per-day", value) for value in ("inf", "nan", "1e9")), ("--days", "nan"), ("--lead-minutes", "nan")],
+)
+def test_numbers_without_end_or_value_are_refused(option: str, value: str, stacks: Path) -> None:
+    found = _run(_csv(stacks, "one,0,evaluation,4x4x4,1,5,,"), "-s", "prod", option, value)
+    assert (found.exit_code, option in found.output) == (1, True)
+
+
+@pytest.mark.parametrize("words", [("--page", "page.html", "--search", "spares=0..1"), ("--p90-hours", "4")])
+def test_options_that_would_have_no_effect_are_refused(words: Sequence[str], stacks: Path) -> None:
+    found = _run(_csv(stacks, "one,0,evaluation,4x4x4,1,5,,"), "-s", "prod", *words)
+    assert (found.exit_code, all(each in found.output for each in (words[0], "--search"))) == (1, True)
+
+
 @pytest.fixture
 def on_cluster(tmp_path: Path) -> Callable[..., Result]:
     def command(played: Played, *words: object) -> Result:
@@ -144,7 +180,11 @@ def on_cluster(tmp_path: Path) -> Callable[..., Result]:
     return command
 
 
-def test_the_workloads_of_a_cluster_are_replayed_on_its_own_queues(on_cluster: Callable[..., Result]) -> None:
+def test_the_workloads_of_a_cluster_are_replayed_on_its_own_queues(
+    on_cluster: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = datetime.fromisoformat("2026-01-06T20:00:00Z").timestamp()
+    monkeypatch.setattr("cli.replay.command.time", SimpleNamespace(time=lambda: now))
     status = {"type": "Admitted", "status": "True", "reason": "x", "lastTransitionTime": "2026-01-05T12:00:01Z"}
     ended = {**status, "type": "Finished", "lastTransitionTime": "2026-01-05T15:00:01Z"}
     jobs = [workload(f"j{index}", 16) for index in range(3)]
@@ -155,7 +195,7 @@ def test_the_workloads_of_a_cluster_are_replayed_on_its_own_queues(on_cluster: C
     (replayed,) = answer["replays"]
     assert (found.exit_code, _waits(answer), replayed["finished"]) == (0, [3.0], 3)
     assert replayed["chip_hours"]["useful"] == 3 * 3 * 16
-    assert replayed["usd"] == pytest.approx(2.7 * 32 * 24)
+    assert replayed["usd"] == pytest.approx(2.7 * 32 * 48)
 
 
 def test_a_cluster_without_a_trace_or_rights_says_so(on_cluster: Callable[..., Result]) -> None:

@@ -1,17 +1,20 @@
 """Traces that are read, drawn, or refused with all their errors."""
 
 import json
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from infra.review.replay.trace import MAX_BYTES, TraceError, places, read_csv, write_csv
 from infra.review.replay.workloads import read_workloads
 from tests.infra.review.replay.fleets import drawn, fleet, job, stream, trace
 
 _HEAD = "name,submitted,team,shape,slices,hours,priority,save_minutes"
-_NAMES = _HEAD.replace(",", ", ")
+_NAMES = f"{_HEAD},trace_hours".replace(",", ", ")
 
 
 def _written(folder: Path, *rows: str, head: str = _HEAD) -> Path:
@@ -39,12 +42,20 @@ def test_rows_become_jobs_in_the_order_of_their_submission(tmp_path: Path) -> No
     assert (late.row, late.submitted, late.hours, late.priority, late.save_hours) == (2, 2.5, 3.5, 1000, 10 / 60)
 
 
-def test_a_trace_that_is_written_is_read_again(tmp_path: Path) -> None:
-    first = drawn(stream("a", 20), days=3)
+def test_a_trace_that_is_written_is_read_again_as_the_same(tmp_path: Path) -> None:
+    first = drawn(stream("a", 20, hours={"median": 0.001, "p90": 1}, save_minutes=7), days=3.3)
     write_csv(first, tmp_path / "again.csv")
-    again = read_csv(tmp_path / "again.csv", 3)
-    assert [(each.name, each.slices) for each in again.jobs] == [(each.name, each.slices) for each in first.jobs]
-    assert again.jobs[-1].hours == pytest.approx(first.jobs[-1].hours, abs=1e-3)
+    again = read_csv(tmp_path / "again.csv", None)
+    assert first.jobs[0].submitted > 0
+    assert (again.hours, [replace(each, row=0) for each in again.jobs]) == (
+        first.hours,
+        [replace(each, row=0) for each in first.jobs],
+    )
+
+
+def test_a_job_at_the_end_of_a_day_is_followed_by_a_day(tmp_path: Path) -> None:
+    assert read_csv(_written(tmp_path, "a,0,a,4x4,1,1,,", "b,48,a,4x4,1,1,,"), None).hours == 72
+    assert read_csv(_written(tmp_path, "a,0,a,4x4,1,1,,", "b,47.9,a,4x4,1,1,,"), None).hours == 48
 
 
 def test_every_error_of_a_trace_is_found_with_its_row(tmp_path: Path) -> None:
@@ -72,6 +83,9 @@ def test_every_error_of_a_trace_is_found_with_its_row(tmp_path: Path) -> None:
     [
         ("name,team", (), [(1, f"expected the columns {_NAMES}, got none named submitted, shape, slices, hours")]),
         (f"{_HEAD},colour", ("a,0,a,4x4,1,1,,,red",), [(1, "colour")]),
+        (f"{_HEAD},hours", ("a,0,a,4x4,1,1,,,2",), [(1, "hours")]),
+        (f"{_HEAD},trace_hours", ("a,0,t,4x4,1,1,,,24", "b,0,t,4x4,1,1,,,48"), [(3, "trace_hours")]),
+        (_HEAD, ("a,20260105,t,4x4,1,1,,",), [(2, "submitted")]),
         (_HEAD, (), [(1, "expected at least one job, got none")]),
         (_HEAD, ("a,0,t,4x4,1,1,,", "b,2026-01-01,t,4x4,1,1,,"), [(3, "submitted")]),
     ],
@@ -112,6 +126,25 @@ def test_the_same_seed_draws_the_same_jobs_with_the_stated_distribution() -> Non
     assert len(hours) == pytest.approx(2000, rel=0.1)
     assert (hours[len(hours) // 2], hours[len(hours) * 9 // 10]) == pytest.approx((2.0, 8.0), rel=0.2)
     assert sum(12 <= each.submitted % 24 < 18 for each in first.jobs) / len(hours) == pytest.approx(0.75, abs=0.05)
+
+
+def test_drawn_jobs_end_with_the_trace_which_notes_how_many_are_shortened() -> None:
+    found = drawn(stream("a", 20, hours={"median": 12, "p90": 40}), days=2)
+    longest = [each.hours for each in found.jobs if each.hours == 48]
+    assert max(each.hours for each in found.jobs) == 48
+    assert 0 < len(longest) < len(found.jobs) / 4
+    assert found.notes == (f"{len(longest)} jobs are shortened to the 48 hours of the trace",)
+
+
+@pytest.mark.parametrize("hours", [{"median": 2, "p90": 1}, {"median": 12, "p90": 1e300}, {"median": 1e-300, "p90": 1}])
+def test_hours_that_cannot_be_distributed_are_refused(hours: dict[str, float]) -> None:
+    with pytest.raises(ValidationError):
+        drawn(stream("a", 20, hours=hours), days=2)
+
+
+def test_more_jobs_than_a_trace_may_have_are_not_drawn() -> None:
+    with pytest.raises(TraceError, match="at most 200000 jobs"):
+        drawn(stream("a", 1e9), days=2)
 
 
 def _workload(name: str, created: str, chips: int = 4, count: int = 8, **status: Any) -> dict[str, Any]:
@@ -162,3 +195,47 @@ def test_a_list_with_half_a_workload_is_refused_with_its_place() -> None:
     with pytest.raises(TraceError) as raised:
         read_workloads([_workload("a", "01:00"), half, {"kind": "Workload"}], "cluster", None, None)
     assert [row for row, _ in raised.value.errors] == [2, 3]
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"kind": "ResourceFlavor", "spec": {}},
+        {"kind": "ResourceFlavor", "metadata": {"name": "x"}, "spec": None},
+        {"kind": "Event", "involvedObject": None, "reason": "Admitted"},
+        {"kind": "Event", "involvedObject": {"kind": "Workload", "uid": "a"}, "reason": "x", "lastTimestamp": 5},
+        _workload("b", "01:00", conditions=None),
+        _workload("b", "01:00", conditions=["x"]),
+        _workload("b", "01:00", conditions=[_condition("Admitted", "yesterday")]),
+        _workload("b", "01:00") | {"status": None},
+        _workload("b", "01:00") | {"metadata": {"name": "b", "namespace": "n", "uid": "b"}},
+        _workload("b", "01:00", accumulatedPastExecutionTimeSeconds=[]),
+    ],
+)
+def test_a_broken_object_of_a_cluster_is_refused_with_its_place(broken: dict[str, Any]) -> None:
+    with pytest.raises(TraceError) as raised:
+        read_workloads([_workload("a", "01:00"), broken], "cluster", None, None)
+    assert [row for row, _ in raised.value.errors] == [2]
+    assert f"items.1 must be a whole {broken['kind']}" in str(raised.value)
+
+
+def test_a_workload_runs_up_to_the_latest_time_of_the_list_or_the_time_at_which_it_was_read() -> None:
+    event = {"kind": "Event", "involvedObject": {"uid": "x"}, "lastTimestamp": "2026-01-05T06:00:00Z"}
+    runs = _workload("runs", "01:00", conditions=[_condition("Admitted", "02:00")])
+    at = datetime(2026, 1, 5, 22, tzinfo=UTC).timestamp()
+    for items, now, hours in (([runs, event], 0.0, 4), ([runs, _workload("new", "12:00")], 0.0, 10), ([runs], at, 20)):
+        found = read_workloads(items, "cluster", None, None, now=now)
+        assert found.jobs[0].hours == hours
+
+
+def test_a_workload_that_just_began_is_none_that_has_not_run() -> None:
+    found = read_workloads([_workload("a", "01:00", conditions=[_condition("Admitted", "01:00")])], "c", None, None)
+    assert (found.jobs[0].hours, found.notes) == (1 / 3600, ())
+
+
+def test_a_workload_of_more_than_a_year_ago_is_left_out() -> None:
+    old = _workload("old", "01:00")
+    old["metadata"]["creationTimestamp"] = "2024-01-01T00:00:00Z"
+    found = read_workloads([_workload("a", "01:00"), old], "cluster", None, None)
+    assert ([each.name for each in found.jobs], found.hours) == (["research/a"], 24)
+    assert any("366 days" in note for note in found.notes)
