@@ -17,6 +17,7 @@ from cli.observed.snapshot import JobStatus, Node, Queue, Share, SliceJob, Snaps
 from infra.cluster.job_pods import POD_LABELS, newest
 from infra.cluster.job_state import Workload, chips_of, existing_run_of, folder_of, kind_of, steps_of, workload_of
 from infra.cluster.kubernetes import FORBIDDEN, UNREACHABLE, ApiError, ApiServer, Json, right
+from infra.review.admission.live import cohort_of
 from infra.stack.cost import BILL_OUTPUT, read_bill
 from infra.stack.manifests import Object, amount, condition, conditions, is_true, moment
 from infra.stack.names import (
@@ -81,7 +82,7 @@ def read_cluster(deployed: Deployed, at: float) -> Snapshot:
         usd_per_hour=None if price.get("unknown") else price.get("usd_per_hour"),
         nodes=tuple(nodes),
         hostless=hostless or {},
-        queues=tuple(queue_of(each, queues) for each in found[QUEUES] if each["metadata"]["name"] in queues),
+        queues=tuple(queues_of(found[QUEUES], queues)),
         workloads=tuple(workloads),
         jobs=tuple(_in_order(deployed.jobs, jobs)),
         notes=reader.notes,
@@ -296,8 +297,19 @@ def node_of(found: Object) -> Node:
     )
 
 
+def queues_of(found: Sequence[Object], namespaces: Mapping[str, str]) -> Iterator[Queue]:
+    """Yield the ClusterQueues in `namespaces`, which has the namespace of each queue's jobs. `found` has all."""
+    cohorts: defaultdict[str | None, list[str]] = defaultdict(list)
+    for each in found:
+        cohorts[cohort_of(each)].append(each["metadata"]["name"])
+    for each in found:
+        if each["metadata"]["name"] in namespaces:
+            cohort = cohort_of(each)
+            yield replace(queue_of(each, namespaces), cohort_members=tuple(cohorts[cohort] if cohort else ()))
+
+
 def queue_of(found: Object, namespaces: Mapping[str, str]) -> Queue:
-    """Return a ClusterQueue. `namespaces` has the namespace of each queue's jobs."""
+    """Return a ClusterQueue, without its cohort. `namespaces` has the namespace of each queue's jobs."""
     status, name = found.get("status", {}), found["metadata"]["name"]
     annotations = found["metadata"].get("annotations", {})
     return Queue(

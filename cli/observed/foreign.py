@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cli.deployed import Deployed, Foreign, JobRef
-from cli.observed.cluster import Admitted, Owned, Reader, job_of, node_of, queue_of, stopped
+from cli.observed.cluster import Admitted, Owned, Reader, job_of, node_of, queues_of, stopped
 from cli.observed.snapshot import JobStatus, Snapshot
 from infra.cluster.job_state import Kind, Workload, as_jobset, chips_of, jobset_of, owners_of, url_of, workload_of
 from infra.cluster.kubernetes import Json
@@ -56,7 +56,7 @@ def read_foreign(deployed: Deployed, at: float) -> Snapshot:
         kubectl=deployed.reader.kubectl,
         answered=reader.answered,
         nodes=tuple(sorted(map(node_of, found[NODES]), key=lambda node: (node.pool, node.name))),
-        queues=tuple(queue_of(each, own) for each in found[QUEUES] if each["metadata"]["name"] in own),
+        queues=tuple(queues_of(found[QUEUES], own)),
         workloads=tuple(workloads),
         jobs=tuple(sorted(jobs, key=lambda job: job.created)),
         notes=(*foreign.notes, *reader.notes, *unknown),

@@ -66,6 +66,8 @@ class Queue:
     conditions: tuple[Condition, ...]
     over_budget: str = ""
     """What `multislice enforce-budget` stopped it for. Empty: it did not stop it."""
+    cohort_members: tuple[str, ...] = ()
+    """ClusterQueues with which it shares quota, those that name the same cohort. Empty: it is in no cohort."""
     used: str = ""
     """What `multislice enforce-budget` has counted, written by `infra.cluster.queue_stop.Usage`. Empty: nothing yet."""
 

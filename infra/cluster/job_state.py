@@ -5,7 +5,7 @@ Everything is pure. `job_pods` has the pods. Every command and library that show
 
 import json
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Literal
@@ -195,7 +195,8 @@ class Workload:
     """Whether it is active. Kueue admits only active Workloads."""
     admitted_by: str
     """ClusterQueue whose quota it holds. Empty while it waits."""
-    flavors: tuple[str, ...]
+    held_chips: Mapping[str, int]
+    """Chips whose quota it holds, by flavor."""
     requeue_at: float | None
     """Time before which Kueue does not retry it; `None` for no such time."""
     evictions: Mapping[str, int]
@@ -214,6 +215,11 @@ class Workload:
     """Kind of the object that it admits, such as `Job` or `TrainJob`."""
     requeues: int = 0
     """Number of times that Kueue put it back into its queue because its pods did not become ready."""
+
+    @property
+    def flavors(self) -> tuple[str, ...]:
+        """Flavors whose chips it holds."""
+        return tuple(self.held_chips)
 
     def condition(self, kind: str) -> "Condition | None":
         """Return the condition of that kind; `None` if it has none."""
@@ -243,7 +249,6 @@ def workload_of(found: Object, stopped_queues: Collection[str] = ()) -> Workload
     admission: dict[str, Any] = status.get("admission") or {}
     owners = owners_of(found)
     requeue: dict[str, Any] = status.get("requeueState") or {}
-    assigned = [podset.get("flavors", {}) for podset in admission.get("podSetAssignments", [])]
     evictions: Counter[str] = Counter()
     for each in (status.get("schedulingStats") or {}).get("evictions", []):
         evictions[each["reason"]] += int(each.get("count", 0))
@@ -259,7 +264,7 @@ def workload_of(found: Object, stopped_queues: Collection[str] = ()) -> Workload
         created=moment(metadata, "creationTimestamp", 0.0),
         active=spec.get("active", True),
         admitted_by=admission.get("clusterQueue", ""),
-        flavors=tuple(dict.fromkeys(flavors[TPU_RESOURCE] for flavors in assigned if TPU_RESOURCE in flavors)),
+        held_chips=_held_chips(spec.get("podSets", []), admission.get("podSetAssignments", [])),
         requeue_at=moment(requeue, "requeueAt", 0.0) or None,
         evictions=dict(evictions),
         checks=tuple((each["name"], each.get("state", ""), each.get("message", "")) for each in checks),
@@ -276,6 +281,17 @@ def owners_of(found: Object) -> list[dict[str, str]]:
     """Return the owner references of an object, that of its controller first."""
     listed: list[dict[str, str]] = found["metadata"].get("ownerReferences", [])
     return sorted(listed, key=lambda owner: not owner.get("controller"))
+
+
+def _held_chips(podsets: Iterable[Mapping[str, Any]], assigned: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    """Return the chips that pod sets hold, by flavor."""
+    templates, held = {each.get("name", ""): each for each in podsets}, Counter[str]()
+    for each in assigned:
+        if flavor := each.get("flavors", {}).get(TPU_RESOURCE):
+            # Kueue may admit fewer pods than a pod set asks for.
+            asked = {**templates.get(each.get("name", ""), {}), **({"count": each["count"]} if "count" in each else {})}
+            held[flavor] += int(amount(each.get("resourceUsage", {}).get(TPU_RESOURCE, _chips(asked))))
+    return dict(held)
 
 
 def _chips(podset: Mapping[str, Any]) -> int:

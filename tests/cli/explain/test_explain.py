@@ -109,7 +109,9 @@ def test_a_job_in_one_state_has_one_finding(job: JobStatus, cause: Cause, words:
 
 def test_only_unfinished_jobs_on_the_same_slices_are_listed_as_holders() -> None:
     finished = workload(said("QuotaReserved", True), said("Finished", True), admitted=True, name="finished")
-    elsewhere = replace(workload(said("QuotaReserved", True), admitted=True, name="elsewhere"), flavors=("v5e-4x4",))
+    elsewhere = replace(
+        workload(said("QuotaReserved", True), admitted=True, name="elsewhere"), held_chips={"v5e-4x4": 16}
+    )
     found = only(replace(JOB, workload=_refused(NO_QUOTA)), others=(finished, elsewhere))
     assert (found.cause, found.evidence) == (Cause.QUOTA_TAKEN, (NO_QUOTA,))
 

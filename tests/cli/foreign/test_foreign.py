@@ -31,7 +31,7 @@ from tests.cli.foreign.clusters import (
     workload,
 )
 from tests.cli.foreign.conftest import Run
-from tests.cli.rehearse.clusters import Object, cluster_queue, kubeconfig, local_queue, path, xpk
+from tests.cli.rehearse.clusters import TPU, Object, cluster_queue, kubeconfig, local_queue, path, xpk
 
 type Answer = Callable[..., dict[str, Any]]
 
@@ -117,6 +117,52 @@ def test_what_another_resource_lacks_is_not_counted_as_chips(answer: Answer) -> 
     (found,) = causes(answer, *xpk(), jobset("eval", suspend=True), waiting("eval", message))
     assert (found["cause"], "500m more cpu" in found["what"]) == ("quota taken", True)
     assert "chips" not in found["what"]
+
+
+def lacking(flavor: str, count: int = 16) -> str:
+    return f"insufficient unused quota for {TPU} in flavor {flavor}, {count} more needed"
+
+
+def too_small(flavor: str, most: int) -> str:
+    asked = "previously considered podsets requests (0) + current podset request (64)"
+    return f"insufficient quota for {TPU} in flavor {flavor}, {asked} > maximum capacity ({most})"
+
+
+@pytest.mark.parametrize(
+    ("reasons", "cause", "words"),
+    [
+        ((too_small("small", 16), lacking("large")), "quota taken", "16 of them are in use"),
+        ((too_small("a", 16), too_small("b", 32), too_small("c", 8)), "quota too small", "at most 32: it is never"),
+        ((lacking("a"), too_small("a", 16)), "quota too small", "at most 16: it is never"),
+        ((lacking("a"), lacking("b", 8)), "quota taken", "16 of them are in use in flavor a, 8 of them"),
+    ],
+)
+def test_the_reasons_of_all_flavors_count(reasons: tuple[str, ...], cause: str, words: str, answer: Answer) -> None:
+    message = f"couldn't assign flavors to pod set slice: {', '.join(reasons)}"
+    (found,) = causes(answer, *xpk(), jobset("eval", suspend=True), waiting("eval", message))
+    assert (found["cause"], words in found["what"]) == (cause, True)
+
+
+def test_only_chips_in_the_same_queue_or_cohort_are_what_a_job_waits_for(answer: Answer) -> None:
+    """A job may hold chips of several flavors."""
+    message = f"couldn't assign flavors to pod set slice: {lacking('a')}, {lacking('b')}"
+    two = workload("two", 8, "a")
+    second = {**two["spec"]["podSets"][0], "name": "second"}
+    two["spec"]["podSets"].append(second)
+    two["status"]["admission"]["podSetAssignments"].append({"name": "second", "count": 1, "flavors": {TPU: "other"}})
+    queues = [*xpk(cohort="all"), cluster_queue("lender", {}, cohort="all"), cluster_queue("stranger", {})]
+    others = [
+        workload("borrower", 16, "b", namespace="theirs", cluster_queue="lender"),
+        workload("unrelated", 64, "a", namespace="theirs", cluster_queue="stranger"),
+    ]
+    found, *_ = causes(answer, *queues, two, *others, jobset("eval", suspend=True), waiting("eval", message))
+    assert found["evidence"][1:] == [
+        "theirs/borrower has 16 chips, priority 0",
+        "default/two has 8 chips, priority 0",
+    ]
+    message = "couldn't assign flavors to pod set slice: insufficient unused quota for cpu in flavor a, 2 more needed"
+    found, *_ = causes(answer, *queues, two, *others, jobset("eval", suspend=True), waiting("eval", message))
+    assert found["evidence"] == [message]
 
 
 def test_a_preempted_job_is_explained_with_the_job_that_preempted_it(answer: Answer) -> None:
