@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterable, Iterator
 from cli.explain.finding import Cause, Finding, after_change, submit_again
 from cli.observed.snapshot import JobStatus, Queue, Snapshot
 from cli.render import counted
-from infra.cluster.job_state import Kind, State, Workload
+from infra.cluster.job_state import Kind, Workload
 from infra.stack.manifests import Condition, amount
-from infra.stack.names import MAX_TIME_LABEL, QUEUE_LABEL, TPU_RESOURCE
+from infra.stack.names import GATES, MAX_TIME_LABEL, QUEUE_LABEL, TPU_RESOURCE
 
 _TAKEN = re.compile(r"insufficient unused quota for (\S+) in flavor (\S+?),? (\S+) more needed")
 _TOO_SMALL = re.compile(r"insufficient quota for (\S+) in flavor (\S+?),.*?maximum capacity \((\S+?)\)")
@@ -43,6 +43,8 @@ def findings(snapshot: Snapshot, job: JobStatus) -> Iterator[Finding]:
     elif workload is None:
         if job.suspended:
             yield _no_workload(snapshot, job)
+    elif job.missing_queue and not workload.admitted_by and workload.active:
+        yield _no_queue(snapshot, job)
     elif workload.paused and not workload.admitted_by:
         said, what = workload.condition("QuotaReserved"), "The job is paused and holds no chips."
         file = f"the stack file of {snapshot.stack}"
@@ -63,18 +65,36 @@ def findings(snapshot: Snapshot, job: JobStatus) -> Iterator[Finding]:
 
 def _no_workload(snapshot: Snapshot, job: JobStatus) -> Finding:
     if not job.ref.queue:
-        what = "The job names no queue, so it is never admitted."
+        what = "The job is suspended, and it names no queue from which it would be admitted."
         whose = "the name of a team" if snapshot.stack else f"a LocalQueue of {snapshot.place}"
         advice = f"submit it with the label {QUEUE_LABEL} set to {whose}"
+        if not snapshot.stack:
+            advice += ", or, to run it without a queue, set its spec.suspend to false"
         return Finding(Cause.NO_WORKLOAD, what, job.created, next=(advice,))
+    if not job.has_workloads:
+        what = "The job is suspended. Why it waits is not known, because its Workload cannot be read."
+        return Finding(Cause.NOT_ADMITTED, what, job.created, (f"its queue is {job.ref.queue}",))
+    if job.missing_queue:
+        return _no_queue(snapshot, job)
     what = "Kueue has not processed the job: its controller is down, or the job's queue does not exist."
     existing = ", ".join(queue.name for queue in snapshot.queues)
     evidence = (f"its queue is {job.ref.queue}", *([f"existing queues: {existing}"] if existing else ()))
     return Finding(Cause.NO_WORKLOAD, what, job.created, evidence, (snapshot.reader.command("doctor"),))
 
 
+def _no_queue(snapshot: Snapshot, job: JobStatus) -> Finding:
+    what = f"LocalQueue {job.missing_queue} does not exist in namespace {job.ref.namespace}; it has: "
+    what += f"{', '.join(sorted(snapshot.local_queues)) or 'none'}."
+    advice = f"set its label {QUEUE_LABEL} to a LocalQueue of {snapshot.place}"
+    return Finding(Cause.NOT_ADMITTED if job.workload else Cause.NO_WORKLOAD, what, job.created, next=(advice,))
+
+
 def _waiting(snapshot: Snapshot, job: JobStatus, workload: Workload) -> Iterator[Finding]:
     said = workload.condition("QuotaReserved")
+    if workload.gates:
+        what = "Kueue does not consider the job until its gates are removed."
+        yield Finding(Cause.NOT_ADMITTED, what, workload.created, (f"{GATES}: {workload.gates}",))
+        return
     queue = next((queue for queue in snapshot.queues if queue.name == job.ref.queue), None)
     if queue and queue.active and not queue.active.holds:
         yield _over_budget(snapshot, queue) if queue.over_budget else _closed(snapshot, queue.name, queue.active)
@@ -200,7 +220,7 @@ def _evicted(snapshot: Snapshot, job: JobStatus, workload: Workload) -> Iterator
     if said is None:
         return
     message = said.message.removeprefix("Previously: ")
-    back = "" if job.state is State.EVICTED else " It has been admitted again since."
+    back = "" if said.holds else " It has been admitted again since."
     begins = "starts again" if job.kind is Kind.CONTAINER else "continues from its last checkpoint"
     goes_on = f"nothing to do: it {begins} when it is admitted again"
     if preempted and (said.reason == "Preempted" or "reempted" in message):

@@ -66,7 +66,7 @@ def read_cluster(deployed: Deployed, at: float) -> Snapshot:
         for each in found[WORKLOADS.format(name)]
     ]
     admitted = Admitted(workloads)
-    jobs = [job for name in namespaces for job in _jobs_in(name, found, admitted, at)]
+    jobs = [job for name in namespaces for job in _jobs_in(name, found, admitted, reader, at)]
     nodes = sorted(map(node_of, found[NODES]), key=lambda node: (node.pool, node.name))
     price: Mapping[str, Any] = deployed.outputs.get("bill", {}).get("at_once", {})
     # Members of a team may not be allowed to read nodes.
@@ -165,13 +165,17 @@ def _in_order(declared: Sequence[JobRef], found: Sequence[JobStatus]) -> list[Jo
     return [*(replace(present.get(key, missing), declared=True) for key, missing in own.items()), *others]
 
 
-def _jobs_in(namespace: str, found: Mapping[str, list[Json]], admitted: "Admitted", at: float) -> Iterator[JobStatus]:
+def _jobs_in(
+    namespace: str, found: Mapping[str, list[Json]], admitted: "Admitted", reader: Reader, at: float
+) -> Iterator[JobStatus]:
+    has_pods, has_workloads = (reader.has_read(path.format(namespace)) for path in (PODS, WORKLOADS))
     owned = Owned.of(*(found[path.format(namespace)] for path in (PODS, JOBS, EVENTS)))
     for jobset in found[JOBSETS.format(namespace)]:
         ref = JobRef.of(jobset, namespace)
         own = admitted.by_owner.get((namespace, ref.kind, ref.name))
         position = admitted.positions.get(own.uid) if own else None
-        yield replace(job_of(jobset, ref, own, owned, at), position=position)
+        job = job_of(jobset, ref, own, owned, at)
+        yield replace(job, position=position, has_pods=has_pods, has_workloads=has_workloads)
 
 
 @dataclass(frozen=True)
@@ -190,8 +194,8 @@ class Admitted:
     def positions(self) -> Mapping[str, int]:
         """Return the positions of those that wait, each in its queue, from 1, in the order of admission, by uid."""
         queues: defaultdict[str, list[Workload]] = defaultdict(list)
-        for each in sorted(self.workloads, key=lambda each: (-each.priority, each.created, each.name)):
-            if each.waits:
+        for each in sorted(self.workloads, key=lambda each: (-each.priority, each.queued_at, each.name)):
+            if each.waits and each.queue:
                 queues[each.queue].append(each)
         return {each.uid: place for line in queues.values() for place, each in enumerate(line, 1)}
 

@@ -12,9 +12,11 @@ from typing import Any, Literal
 
 from infra.stack.manifests import Condition, Object, amount, condition, conditions, moment
 from infra.stack.names import (
+    GATES,
     HEAD,
     ONLY_JOB,
     QUEUE_LABEL,
+    REQUEUED_LAST,
     RESTARTS_ANNOTATION,
     SLICES,
     TPU_RESOURCE,
@@ -72,7 +74,8 @@ def state_of(
     """
     if terminal:
         return State.COMPLETED if terminal == "Completed" else State.FAILED
-    if workload.admitted_by if workload else not suspended:
+    # An evicted job holds its quota until its hosts have ended.
+    if (workload.admitted_by and not workload.holds("Evicted")) if workload else not suspended:
         return State.RUNNING if all_run else State.STARTING
     if workload is None:
         return State.QUEUED
@@ -215,6 +218,10 @@ class Workload:
     """Kind of the object that it admits, such as `Job` or `TrainJob`."""
     requeues: int = 0
     """Number of times that Kueue put it back into its queue because its pods did not become ready."""
+    local_queue: str = ""
+    """LocalQueue that it names."""
+    gates: str = ""
+    """Gates that keep it out of its queue until somebody removes them."""
 
     @property
     def flavors(self) -> tuple[str, ...]:
@@ -240,7 +247,15 @@ class Workload:
 
     @property
     def waits(self) -> bool:
-        return not self.admitted_by and not self.holds("Finished") and self.active and not self.paused
+        is_queued = self.active and not self.paused and not self.gates
+        return is_queued and not self.admitted_by and not self.holds("Finished")
+
+    @property
+    def queued_at(self) -> float:
+        """Time that decides its place among those of the same priority."""
+        evicted = self.condition("Evicted")
+        again = evicted and evicted.holds and evicted.reason in REQUEUED_LAST
+        return evicted.since if evicted and again else self.created
 
 
 def workload_of(found: Object, stopped_queues: Collection[str] = ()) -> Workload:
@@ -274,6 +289,8 @@ def workload_of(found: Object, stopped_queues: Collection[str] = ()) -> Workload
         past_seconds=float(status.get("accumulatedPastExecutionTimeSeconds", 0)),
         owner_kind=owners[0].get("kind", "") if owners else "Workload",
         requeues=int(requeue.get("count", 0)),
+        local_queue=spec.get("queueName", ""),
+        gates=metadata.get("annotations", {}).get(GATES, ""),
     )
 
 
