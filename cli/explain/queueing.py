@@ -64,16 +64,19 @@ def findings(snapshot: Snapshot, job: JobStatus) -> Iterator[Finding]:
 
 
 def _no_workload(snapshot: Snapshot, job: JobStatus) -> Finding:
+    by_hand = "to run it without a queue, set its spec.suspend to false"
+    if not job.has_workloads:
+        what = "The job is suspended by its spec.suspend. Why is not known, because no Workload can be read."
+        queue = job.ref.queue
+        evidence, advice = ((f"its queue is {queue}",), ()) if queue else ((), (by_hand,))
+        return Finding(Cause.NOT_ADMITTED, what, job.created, evidence, advice)
     if not job.ref.queue:
         what = "The job is suspended, and it names no queue from which it would be admitted."
         whose = "the name of a team" if snapshot.stack else f"a LocalQueue of {snapshot.place}"
         advice = f"submit it with the label {QUEUE_LABEL} set to {whose}"
         if not snapshot.stack:
-            advice += ", or, to run it without a queue, set its spec.suspend to false"
+            advice += f", or, {by_hand}"
         return Finding(Cause.NO_WORKLOAD, what, job.created, next=(advice,))
-    if not job.has_workloads:
-        what = "The job is suspended. Why it waits is not known, because its Workload cannot be read."
-        return Finding(Cause.NOT_ADMITTED, what, job.created, (f"its queue is {job.ref.queue}",))
     if job.missing_queue:
         return _no_queue(snapshot, job)
     what = "Kueue has not processed the job: its controller is down, or the job's queue does not exist."

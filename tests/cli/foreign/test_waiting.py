@@ -93,7 +93,7 @@ def test_a_suspended_job_without_a_readable_workload_is_not_explained_by_kueue(l
     (found,) = answer(played, "explain", "eval")["findings"]
     assert "The job is suspended" in found["what"]
     assert not {"controller", "never"} & set(found["what"].split())
-    assert found["cause"] == ("not admitted" if labelled else "no workload")
+    assert (found["cause"], bool(found["next"])) == ("not admitted", not labelled)
 
 
 def test_a_job_whose_queue_does_not_exist_is_in_no_line(answer: Answer) -> None:
