@@ -129,6 +129,8 @@ def _words(evicted: Condition) -> str:
 def _price(deployed: Deployed, job: JobStatus) -> Price:
     """Return the list price of the chips that a job has, from the labels of its flavors and their nodes."""
     own, foreign = job.workload, deployed.foreign
+    if own is None and not job.has_workloads:
+        return Price(None, "not known: its Workload cannot be read")
     if own is None or not own.flavors or not own.chips:
         return price([], {}, [], [], None)
     flavor, *others = own.flavors
@@ -149,7 +151,9 @@ def _rows(found: ClusterReport, at: float) -> Iterator[tuple[str, str]]:
     queue = f" in ClusterQueue {found.queue}" if found.queue else ""
     urgency = "" if found.priority is None else f", priority {found.priority}"
     yield "queued", f"{_time(found.queued_at)}{queue}{urgency}"
-    again = found.evictions or found.last_eviction
+    evicted = sum(found.evictions.values()) or int(bool(found.last_eviction))
+    # While it is being evicted, it still has the admission before that.
+    again = evicted > (found.state is State.EVICTED)
     if found.admitted_at is not None:
         flavors = f" on flavor {', '.join(found.flavors)}" if found.flavors else ""
         # It also ran since it was queued if it was evicted.
@@ -159,7 +163,7 @@ def _rows(found: ClusterReport, at: float) -> Iterator[tuple[str, str]]:
         yield "held quota", f"for {duration(found.held_seconds)}{' or more' if again else ''}"
     if found.ended_at is not None:
         yield "ended", _time(found.ended_at)
-    if again:
+    if evicted:
         yield "evicted", "; ".join(f"{reason} {counted(count, 'time')}" for reason, count in found.evictions.items())
         yield "", f"last: {found.last_eviction}"
     if found.requeues:

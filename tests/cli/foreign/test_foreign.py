@@ -179,6 +179,9 @@ def test_a_report_of_a_readmitted_job_does_not_count_its_earlier_run_as_waiting(
     held = workload("llama", conditions=[again])
     text = run(foreign(*xpk(), jobset("llama"), held), "report", "llama").stdout
     assert not [line for line in text.splitlines() if line.startswith("admitted") and "later" in line]
+    leaving = workload("llama", conditions=[condition("Evicted", "Preempted", "Preempted by another")])
+    text = run(foreign(*xpk(), jobset("llama", suspend=True), leaving), "report", "llama").stdout
+    assert [line for line in text.splitlines() if line.startswith("admitted") and "later" in line]
     assert answer(foreign(*xpk(), jobset("llama"), held), "report", "llama")["last_eviction"] == "Preempted by another"
 
 
@@ -187,6 +190,9 @@ def test_a_price_is_unknown_for_the_right_reason(answer: Answer) -> None:
         played = foreign(*xpk(), jobset("llama"), workload("llama", flavor="gone"))
         played.refused |= {"/api/v1/nodes": 403, refused: 403}
         assert words in answer(played, "report", "llama")["price_basis"]
+    played = foreign(*xpk(), jobset("llama"), workload("llama"))
+    played.refused |= dict.fromkeys((path("workloads"), path("workloads", namespace="default")), 403)
+    assert "cannot be read" in answer(played, "report", "llama")["price_basis"]
 
 
 def test_a_report_without_records_has_no_page(run: Run) -> None:
