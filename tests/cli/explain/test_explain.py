@@ -15,7 +15,7 @@ from cli.explain.finding import Cause
 from cli.observed.files import Failure, Files
 from cli.observed.snapshot import Event, JobStatus, Queue, Snapshot
 from infra.cluster.job_state import Kind, Workload
-from tests.cli.api_objects import WORKLOADS
+from tests.cli.api_objects import JOBSETS, WORKLOADS
 from tests.cli.api_server import playing
 from tests.cli.explain.cases import (
     JOB,
@@ -287,3 +287,12 @@ def test_a_waiting_job_is_explained_with_a_command_on_one_line(tmp_path: Path) -
         "  -> to run it earlier, raise its `priority` in the stack file of dev, then run `multislice up -s dev`"
         in lines
     )
+
+
+def test_a_workload_that_a_member_may_not_read_is_not_missing(tmp_path: Path) -> None:
+    shown = Console(file=io.StringIO(), width=20, highlight=False)
+    with playing(running()) as server:
+        server.collections[JOBSETS][0]["spec"]["suspend"] = True
+        server.refused[WORKLOADS] = 403
+        assert command(stack(server, tmp_path), None, shown, json=False) == 0
+    assert "no Workload can be read" in read_output(shown)
