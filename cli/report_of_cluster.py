@@ -43,7 +43,8 @@ class ClusterReport(Spec):
     """Begin of its latest admission. None: it has never been admitted, or lost its quota."""
     ended_at: float | None
     held_seconds: float
-    """Time for which it has held its quota, as far as its Workload says."""
+    """Time for which it has held its quota: since its latest admission, and before it as far as Kueue counts it, which
+    is only for a job with a maximum execution time."""
     evictions: Mapping[str, int]
     """Number of evictions, by Kueue's reason."""
     last_eviction: str
@@ -58,8 +59,8 @@ class ClusterReport(Spec):
     flavors: tuple[str, ...]
     usd_per_hour: float | None
     price_basis: str
-    pods: Mapping[str, int]
-    """Number of pods that exist now, by phase."""
+    pods: Mapping[str, int] | None
+    """Number of pods that exist now, by phase. None: they cannot be read."""
     notes: tuple[str, ...]
 
 
@@ -109,7 +110,7 @@ def _report(snapshot: Snapshot, job: JobStatus, cost: Price) -> ClusterReport:
         flavors=own.flavors if own else (),
         usd_per_hour=cost.usd_per_hour,
         price_basis=cost.basis,
-        pods=dict(Counter(pod.phase for pod in job.pods)),
+        pods=dict(Counter(pod.phase for pod in job.pods)) if job.has_pods else None,
         notes=tuple(note for note in snapshot.notes if note != NO_RECORDS),
     )
 
@@ -120,12 +121,16 @@ def _ended_at(job: JobStatus) -> float | None:
 
 
 def _words(evicted: Condition) -> str:
-    return f"{evicted.reason}: {evicted.message.removeprefix('Previously: ')}"
+    # Once it has quota again, Kueue overwrites the reason.
+    reason = f"{evicted.reason}: " if evicted.holds else ""
+    return f"{reason}{evicted.message.removeprefix('Previously: ')}"
 
 
 def _price(deployed: Deployed, job: JobStatus) -> Price:
     """Return the list price of the chips that a job has, from the labels of its flavors and their nodes."""
     own, foreign = job.workload, deployed.foreign
+    if own is None and not job.has_workloads:
+        return Price(None, "not known: its Workload cannot be read")
     if own is None or not own.flavors or not own.chips:
         return price([], {}, [], [], None)
     flavor, *others = own.flavors
@@ -135,8 +140,8 @@ def _price(deployed: Deployed, job: JobStatus) -> Price:
     found = reader.read([(_FLAVORS, {}), (NODES, {"labelSelector": ACCELERATOR_LABEL})])
     flavors = [each for each in found[_FLAVORS] if each["metadata"]["name"] == flavor]
     if not flavors:
-        why = f"you may not {right(_FLAVORS)}" if reader.refused else f"there is no ResourceFlavor {flavor}"
-        return Price(None, why)
+        unread = "; ".join(note for note in reader.notes if "resourceflavors" in note)
+        return Price(None, unread or f"there is no ResourceFlavor {flavor}")
     refused = None if reader.has_read(NODES) else right(NODES)
     placed = (PodSet(name="all", chips=own.chips, flavors=None), flavor)
     return price([placed], {"all": {}}, flavors, found[NODES], refused)
@@ -146,14 +151,19 @@ def _rows(found: ClusterReport, at: float) -> Iterator[tuple[str, str]]:
     queue = f" in ClusterQueue {found.queue}" if found.queue else ""
     urgency = "" if found.priority is None else f", priority {found.priority}"
     yield "queued", f"{_time(found.queued_at)}{queue}{urgency}"
+    evicted = sum(found.evictions.values()) or int(bool(found.last_eviction))
+    # While it is being evicted, it still has the admission before that.
+    again = evicted > (found.state is State.EVICTED)
     if found.admitted_at is not None:
         flavors = f" on flavor {', '.join(found.flavors)}" if found.flavors else ""
-        yield "admitted", f"{_time(found.admitted_at)}, {duration(found.admitted_at - found.queued_at)} later{flavors}"
+        # It also ran since it was queued if it was evicted.
+        after = "again" if again else f"{duration(found.admitted_at - found.queued_at)} later"
+        yield "admitted", f"{_time(found.admitted_at)}, {after}{flavors}"
     if found.held_seconds:
-        yield "held quota", f"for {duration(found.held_seconds)}"
+        yield "held quota", f"for {duration(found.held_seconds)}{' or more' if again else ''}"
     if found.ended_at is not None:
         yield "ended", _time(found.ended_at)
-    if found.evictions or found.last_eviction:
+    if evicted:
         yield "evicted", "; ".join(f"{reason} {counted(count, 'time')}" for reason, count in found.evictions.items())
         yield "", f"last: {found.last_eviction}"
     if found.requeues:
@@ -163,7 +173,8 @@ def _rows(found: ClusterReport, at: float) -> Iterator[tuple[str, str]]:
     if found.chips is not None:
         yield "chips", str(found.chips)
     yield "price", f"{per_hour(found.usd_per_hour)}: {found.price_basis}" if found.usd_per_hour else found.price_basis
-    yield "pods", ", ".join(f"{count} {phase}" for phase, count in found.pods.items()) or "none now"
+    phases = "not known" if found.pods is None else ", ".join(f"{count} {phase}" for phase, count in found.pods.items())
+    yield "pods", phases or "none now"
     yield "not known", _UNKNOWN
 
 

@@ -320,8 +320,8 @@ def _job(job: JobStatus, snapshot: Snapshot, width: int) -> Iterable[RenderableT
     inside: list[RenderableType] = [rows_of(_facts(job, figures))]
     if figures.step is not None:
         inside += [Text(), *training_lines(job.training, figures.seconds_left, width - _INDENT)]
-    if job.pods or figures.state in (State.STARTING, State.RUNNING):
-        expected = 0 if figures.state.is_end else job.hosts + job.heads
+    if job.pods or (job.has_pods and figures.state in (State.STARTING, State.RUNNING)):
+        expected = job.hosts + job.heads if job.has_pods and not figures.state.is_end else 0
         inside += [Text(), pods_table(job.pods, expected, figures.kind)]
     yield Padding(Group(*inside), (0, 0, 0, _INDENT))
 

@@ -1,17 +1,17 @@
 """Finds out why a job waits in its queue or was evicted."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from cli.explain.finding import Cause, Finding, after_change, submit_again
 from cli.observed.snapshot import JobStatus, Queue, Snapshot
 from cli.render import counted
-from infra.cluster.job_state import Kind, State, Workload
-from infra.stack.manifests import Condition
-from infra.stack.names import MAX_TIME_LABEL, QUEUE_LABEL, TPU_RESOURCE
+from infra.cluster.job_state import Kind, Workload
+from infra.stack.manifests import Condition, amount
+from infra.stack.names import GATES, MAX_TIME_LABEL, QUEUE_LABEL, TPU_RESOURCE
 
 _TAKEN = re.compile(r"insufficient unused quota for (\S+) in flavor (\S+?),? (\S+) more needed")
-_TOO_SMALL = re.compile(r"insufficient quota for (\S+) in flavor (\S+?),.*maximum capacity \((\S+)\)")
+_TOO_SMALL = re.compile(r"insufficient quota for (\S+) in flavor (\S+?),.*?maximum capacity \((\S+?)\)")
 _MAX_HOLDERS = 10
 """Largest number of jobs to name that hold what a job waits for."""
 _PREEMPTOR = re.compile(r"\(UID: ([^,)]+), JobUID: ([^,)]+)\)")
@@ -43,6 +43,8 @@ def findings(snapshot: Snapshot, job: JobStatus) -> Iterator[Finding]:
     elif workload is None:
         if job.suspended:
             yield _no_workload(snapshot, job)
+    elif job.missing_queue and not workload.admitted_by and workload.active:
+        yield _no_queue(snapshot, job)
     elif workload.paused and not workload.admitted_by:
         said, what = workload.condition("QuotaReserved"), "The job is paused and holds no chips."
         file = f"the stack file of {snapshot.stack}"
@@ -62,19 +64,40 @@ def findings(snapshot: Snapshot, job: JobStatus) -> Iterator[Finding]:
 
 
 def _no_workload(snapshot: Snapshot, job: JobStatus) -> Finding:
+    by_hand = "to run it without a queue, set its spec.suspend to false"
+    if not job.has_workloads:
+        what = "The job is suspended by its spec.suspend. Why is not known, because no Workload can be read."
+        queue = job.ref.queue
+        evidence, advice = ((f"its queue is {queue}",), ()) if queue else ((), (by_hand,))
+        return Finding(Cause.NOT_ADMITTED, what, job.created, evidence, advice)
     if not job.ref.queue:
-        what = "The job names no queue, so it is never admitted."
+        what = "The job is suspended, and it names no queue from which it would be admitted."
         whose = "the name of a team" if snapshot.stack else f"a LocalQueue of {snapshot.place}"
         advice = f"submit it with the label {QUEUE_LABEL} set to {whose}"
+        if not snapshot.stack:
+            advice += f", or, {by_hand}"
         return Finding(Cause.NO_WORKLOAD, what, job.created, next=(advice,))
+    if job.missing_queue:
+        return _no_queue(snapshot, job)
     what = "Kueue has not processed the job: its controller is down, or the job's queue does not exist."
     existing = ", ".join(queue.name for queue in snapshot.queues)
     evidence = (f"its queue is {job.ref.queue}", *([f"existing queues: {existing}"] if existing else ()))
     return Finding(Cause.NO_WORKLOAD, what, job.created, evidence, (snapshot.reader.command("doctor"),))
 
 
+def _no_queue(snapshot: Snapshot, job: JobStatus) -> Finding:
+    what = f"LocalQueue {job.missing_queue} does not exist in namespace {job.ref.namespace}; it has: "
+    what += f"{', '.join(sorted(snapshot.local_queues)) or 'none'}."
+    advice = f"set its label {QUEUE_LABEL} to a LocalQueue of {snapshot.place}"
+    return Finding(Cause.NOT_ADMITTED if job.workload else Cause.NO_WORKLOAD, what, job.created, next=(advice,))
+
+
 def _waiting(snapshot: Snapshot, job: JobStatus, workload: Workload) -> Iterator[Finding]:
     said = workload.condition("QuotaReserved")
+    if workload.gates:
+        what = "Kueue does not consider the job until its gates are removed."
+        yield Finding(Cause.NOT_ADMITTED, what, workload.created, (f"{GATES}: {workload.gates}",))
+        return
     queue = next((queue for queue in snapshot.queues if queue.name == job.ref.queue), None)
     if queue and queue.active and not queue.active.holds:
         yield _over_budget(snapshot, queue) if queue.over_budget else _closed(snapshot, queue.name, queue.active)
@@ -120,16 +143,25 @@ def _refused(snapshot: Snapshot, job: JobStatus, workload: Workload, said: Condi
     )
     since = max(workload.created, said.since)
     evidence, requests = (said.message,), f"The job requests {workload.chips} chips"
-    if found := _TOO_SMALL.search(said.message):
-        asks = requests if found[1] == TPU_RESOURCE else f"The job requests more {found[1]}"
-        what = f"{asks}, but its queue can have at most {found[3]}: it is never admitted."
+    # Kueue joins the reasons of all flavors, of which one may be sufficient later.
+    too_small, taken = ([*pattern.finditer(said.message)] for pattern in (_TOO_SMALL, _TAKEN))
+    if too_small and {found[2] for found in taken} <= {found[2] for found in too_small}:
+        resource, most = _largest(too_small)
+        asks = requests if resource == TPU_RESOURCE else f"The job requests more {resource}"
+        what = f"{asks}, but its queue can have at most {most}: it is never admitted."
         fewer = "lower job.slices.count" if job.declared else "submit it again with fewer slices"
         quota = f"raise the team's quota: {snapshot.reader.command('review')}" if snapshot.stack else "raise its quota"
         return Finding(Cause.QUOTA_TOO_SMALL, what, since, evidence, (f"{quota}; or {fewer}",))
-    if found := _TAKEN.search(said.message):
-        holders = _holders(snapshot, workload, found[2])
-        what = f"{requests}, and {found[3]} of them are in use.{place}"
-        if found[1] != TPU_RESOURCE:
+    if taken:
+        chips = {found[2]: found[3] for found in taken if found[1] == TPU_RESOURCE}
+        holders = _holders(snapshot, job, workload, chips.keys())
+        in_use = [
+            f"{count} of them are in use" + (f" in flavor {flavor}" if len(chips) > 1 else "")
+            for flavor, count in chips.items()
+        ]
+        what = f"{requests}, and {', '.join(in_use)}.{place}"
+        if not chips:
+            found = taken[0]
             what = f"The job needs {found[3]} more {found[1]} than is free in flavor {found[2]}.{place}"
         return Finding(Cause.QUOTA_TAKEN, what, since, (*evidence, *holders), (raise_priority,))
     if "topology" in said.message:
@@ -147,14 +179,26 @@ def _raise_priority(snapshot: Snapshot, job: JobStatus) -> str:
     return f"to run it earlier, raise its `priority` in the stack file of {snapshot.stack}, then {up}"
 
 
-def _holders(snapshot: Snapshot, wanting: Workload, flavor: str) -> Iterator[str]:
-    others = [each for each in snapshot.workloads if flavor in each.flavors and not each.holds("Finished")]
-    held = sorted((each for each in others if each.uid != wanting.uid), key=lambda each: -each.chips)
-    for other in held[:_MAX_HOLDERS]:
-        yield f"{other.namespace}/{other.owner or other.name} has {other.chips} chips, priority {other.priority}"
-    if len(held) > _MAX_HOLDERS:
-        rest = held[_MAX_HOLDERS:]
-        yield f"{counted(len(rest), 'more job')} have {sum(each.chips for each in rest)} chips"
+def _largest(too_small: Iterable[re.Match[str]]) -> tuple[str, str]:
+    """Return the resource that the queue can never give, chips first, and the largest capacity of any flavor."""
+    limits = [(found[1], found[3]) for found in too_small]
+    resource = TPU_RESOURCE if TPU_RESOURCE in dict(limits) else limits[0][0]
+    return resource, max((most for name, most in limits if name == resource), key=amount)
+
+
+def _holders(snapshot: Snapshot, job: JobStatus, wanting: Workload, flavors: Collection[str]) -> Iterator[str]:
+    """Yield the jobs that hold chips of flavors in the ClusterQueue of a job or in the cohort of that queue."""
+    members = next((queue.cohort_members for queue in snapshot.queues if queue.name == job.ref.queue), ())
+    found = (
+        (sum(count for flavor, count in each.held_chips.items() if flavor in flavors), each)
+        for each in snapshot.workloads
+        if each.admitted_by in (job.ref.queue, *members) and each.uid != wanting.uid and not each.holds("Finished")
+    )
+    held = sorted((pair for pair in found if pair[0]), key=lambda pair: -pair[0])
+    for chips, other in held[:_MAX_HOLDERS]:
+        yield f"{other.namespace}/{other.owner or other.name} has {chips} chips, priority {other.priority}"
+    if rest := held[_MAX_HOLDERS:]:
+        yield f"{counted(len(rest), 'more job')} have {sum(chips for chips, _ in rest)} chips"
 
 
 def _capacity(snapshot: Snapshot, workload: Workload) -> Iterator[Finding]:
@@ -179,7 +223,7 @@ def _evicted(snapshot: Snapshot, job: JobStatus, workload: Workload) -> Iterator
     if said is None:
         return
     message = said.message.removeprefix("Previously: ")
-    back = "" if job.state is State.EVICTED else " It has been admitted again since."
+    back = "" if said.holds else " It has been admitted again since."
     begins = "starts again" if job.kind is Kind.CONTAINER else "continues from its last checkpoint"
     goes_on = f"nothing to do: it {begins} when it is admitted again"
     if preempted and (said.reason == "Preempted" or "reempted" in message):

@@ -17,6 +17,7 @@ from cli.observed.snapshot import JobStatus, Node, Queue, Share, SliceJob, Snaps
 from infra.cluster.job_pods import POD_LABELS, newest
 from infra.cluster.job_state import Workload, chips_of, existing_run_of, folder_of, kind_of, steps_of, workload_of
 from infra.cluster.kubernetes import FORBIDDEN, UNREACHABLE, ApiError, ApiServer, Json, right
+from infra.review.admission.live import cohort_of
 from infra.stack.cost import BILL_OUTPUT, read_bill
 from infra.stack.manifests import Object, amount, condition, conditions, is_true, moment
 from infra.stack.names import (
@@ -65,7 +66,7 @@ def read_cluster(deployed: Deployed, at: float) -> Snapshot:
         for each in found[WORKLOADS.format(name)]
     ]
     admitted = Admitted(workloads)
-    jobs = [job for name in namespaces for job in _jobs_in(name, found, admitted, at)]
+    jobs = [job for name in namespaces for job in _jobs_in(name, found, admitted, reader, at)]
     nodes = sorted(map(node_of, found[NODES]), key=lambda node: (node.pool, node.name))
     price: Mapping[str, Any] = deployed.outputs.get("bill", {}).get("at_once", {})
     # Members of a team may not be allowed to read nodes.
@@ -81,7 +82,7 @@ def read_cluster(deployed: Deployed, at: float) -> Snapshot:
         usd_per_hour=None if price.get("unknown") else price.get("usd_per_hour"),
         nodes=tuple(nodes),
         hostless=hostless or {},
-        queues=tuple(queue_of(each, queues) for each in found[QUEUES] if each["metadata"]["name"] in queues),
+        queues=tuple(queues_of(found[QUEUES], queues)),
         workloads=tuple(workloads),
         jobs=tuple(_in_order(deployed.jobs, jobs)),
         notes=reader.notes,
@@ -164,13 +165,17 @@ def _in_order(declared: Sequence[JobRef], found: Sequence[JobStatus]) -> list[Jo
     return [*(replace(present.get(key, missing), declared=True) for key, missing in own.items()), *others]
 
 
-def _jobs_in(namespace: str, found: Mapping[str, list[Json]], admitted: "Admitted", at: float) -> Iterator[JobStatus]:
+def _jobs_in(
+    namespace: str, found: Mapping[str, list[Json]], admitted: "Admitted", reader: Reader, at: float
+) -> Iterator[JobStatus]:
+    has_pods, has_workloads = (reader.has_read(path.format(namespace)) for path in (PODS, WORKLOADS))
     owned = Owned.of(*(found[path.format(namespace)] for path in (PODS, JOBS, EVENTS)))
     for jobset in found[JOBSETS.format(namespace)]:
         ref = JobRef.of(jobset, namespace)
         own = admitted.by_owner.get((namespace, ref.kind, ref.name))
         position = admitted.positions.get(own.uid) if own else None
-        yield replace(job_of(jobset, ref, own, owned, at), position=position)
+        job = job_of(jobset, ref, own, owned, at)
+        yield replace(job, position=position, has_pods=has_pods, has_workloads=has_workloads)
 
 
 @dataclass(frozen=True)
@@ -189,8 +194,8 @@ class Admitted:
     def positions(self) -> Mapping[str, int]:
         """Return the positions of those that wait, each in its queue, from 1, in the order of admission, by uid."""
         queues: defaultdict[str, list[Workload]] = defaultdict(list)
-        for each in sorted(self.workloads, key=lambda each: (-each.priority, each.created, each.name)):
-            if each.waits:
+        for each in sorted(self.workloads, key=lambda each: (-each.priority, each.queued_at, each.name)):
+            if each.waits and each.queue:
                 queues[each.queue].append(each)
         return {each.uid: place for line in queues.values() for place, each in enumerate(line, 1)}
 
@@ -296,8 +301,19 @@ def node_of(found: Object) -> Node:
     )
 
 
+def queues_of(found: Sequence[Object], namespaces: Mapping[str, str]) -> Iterator[Queue]:
+    """Yield the ClusterQueues in `namespaces`, which has the namespace of each queue's jobs. `found` has all."""
+    cohorts: defaultdict[str | None, list[str]] = defaultdict(list)
+    for each in found:
+        cohorts[cohort_of(each)].append(each["metadata"]["name"])
+    for each in found:
+        if each["metadata"]["name"] in namespaces:
+            cohort = cohort_of(each)
+            yield replace(queue_of(each, namespaces), cohort_members=tuple(cohorts[cohort] if cohort else ()))
+
+
 def queue_of(found: Object, namespaces: Mapping[str, str]) -> Queue:
-    """Return a ClusterQueue. `namespaces` has the namespace of each queue's jobs."""
+    """Return a ClusterQueue, without its cohort. `namespaces` has the namespace of each queue's jobs."""
     status, name = found.get("status", {}), found["metadata"]["name"]
     annotations = found["metadata"].get("annotations", {})
     return Queue(

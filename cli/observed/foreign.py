@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cli.deployed import Deployed, Foreign, JobRef
-from cli.observed.cluster import Admitted, Owned, Reader, job_of, node_of, queue_of, stopped
+from cli.observed.cluster import Admitted, Owned, Reader, job_of, node_of, queues_of, stopped
 from cli.observed.snapshot import JobStatus, Snapshot
 from infra.cluster.job_state import Kind, Workload, as_jobset, chips_of, jobset_of, owners_of, url_of, workload_of
 from infra.cluster.kubernetes import Json
@@ -38,11 +38,12 @@ def read_foreign(deployed: Deployed, at: float) -> Snapshot:
     assert foreign, "a stack is read by read_cluster"
     reader = Reader(deployed.api, foreign.kueue) if foreign.kueue else Reader(deployed.api)
     found = _read(reader, foreign)
-    queues = _Queues.of(found[LOCAL_QUEUES])
+    queues = _Queues.of(found[LOCAL_QUEUES], _readable(reader, foreign, LOCAL_QUEUES))
     workloads = [queues.resolve(each) for each in found[WORKLOADS]]
     # Who may not see all workloads does not know who is ahead.
     complete = reader.has_read(_everywhere(WORKLOADS)) and reader.has_read(_everywhere(LOCAL_QUEUES))
-    seen = _Seen(Admitted(workloads), complete, reader.has_read(PODS.format(foreign.namespace)), at)
+    has_pods = reader.has_read(PODS.format(foreign.namespace))
+    seen = _Seen(Admitted(workloads), complete, has_pods, _readable(reader, foreign, WORKLOADS), at)
     jobs = list(_jobs(foreign, found, queues, seen))
     own = {
         queue: foreign.namespace for (space, _), queue in queues.cluster_queues.items() if space == foreign.namespace
@@ -56,10 +57,11 @@ def read_foreign(deployed: Deployed, at: float) -> Snapshot:
         kubectl=deployed.reader.kubectl,
         answered=reader.answered,
         nodes=tuple(sorted(map(node_of, found[NODES]), key=lambda node: (node.pool, node.name))),
-        queues=tuple(queue_of(each, own) for each in found[QUEUES] if each["metadata"]["name"] in own),
+        queues=tuple(queues_of(found[QUEUES], own)),
         workloads=tuple(workloads),
         jobs=tuple(sorted(jobs, key=lambda job: job.created)),
         notes=(*foreign.notes, *reader.notes, *unknown),
+        local_queues=tuple(name for space, name in queues.cluster_queues if space == foreign.namespace),
         place=deployed.place,
     )
 
@@ -71,11 +73,18 @@ class _Seen:
     """Whether `admitted` has the Workloads of all namespaces."""
     has_pods: bool
     """Whether this user may read pods."""
+    has_workloads: bool
+    """Whether the Workloads of the namespace could be read."""
     at: float
 
 
 def _everywhere(path: str) -> str:
     return path.replace("namespaces/{}/", "")
+
+
+def _readable(reader: Reader, foreign: Foreign, path: str) -> bool:
+    """Return whether Kueue's objects of the namespace could be read, whether or not those of all namespaces could."""
+    return bool(foreign.kueue) and any(map(reader.has_read, (_everywhere(path), path.format(foreign.namespace))))
 
 
 def _read(reader: Reader, foreign: Foreign) -> Mapping[str, Sequence[Json]]:
@@ -108,9 +117,11 @@ class _Queues:
 
     cluster_queues: Mapping[tuple[str, str], str]
     stopped: frozenset[tuple[str, str]]
+    are_read: bool
+    """Whether those of the namespace could be read."""
 
     @classmethod
-    def of(cls, found: Sequence[Json]) -> "_Queues":
+    def of(cls, found: Sequence[Json], are_read: bool) -> "_Queues":
         named = [(each["metadata"].get("namespace", ""), each["metadata"]["name"], each) for each in found]
         return cls(
             {
@@ -119,17 +130,23 @@ class _Queues:
                 if each["spec"].get("clusterQueue")
             },
             frozenset((space, name) for space, name, each in named if stopped([each])),
+            are_read,
         )
 
     def cluster_queue(self, namespace: str, name: str) -> str:
         """Return the ClusterQueue of a LocalQueue, or the name of the LocalQueue if that is not known."""
         return self.cluster_queues.get((namespace, name), name)
 
+    def lacks(self, namespace: str, name: str) -> bool:
+        """Return whether no such LocalQueue exists."""
+        return self.are_read and bool(name) and (namespace, name) not in self.cluster_queues
+
     def resolve(self, found: Json) -> Workload:
         """Return a Workload with its ClusterQueue."""
         namespace, name = found["metadata"].get("namespace", ""), found["spec"].get("queueName", "")
         read = workload_of(found)
-        queue = read.admitted_by or self.cluster_queue(namespace, name)
+        # A job that names no LocalQueue is in no line.
+        queue = read.admitted_by or ("" if self.lacks(namespace, name) else self.cluster_queue(namespace, name))
         return replace(read, queue=queue, paused=(namespace, name) in self.stopped)
 
 
@@ -137,7 +154,8 @@ def _jobs(foreign: Foreign, found: Mapping[str, Sequence[Json]], queues: _Queues
     owned = Owned.of(found[PODS], found[JOBS], found[EVENTS])
     for jobset, kind, own, has_pods in _objects(foreign.namespace, found, seen.admitted):
         name, labels = jobset["metadata"]["name"], jobset["metadata"].get("labels", {})
-        queue = own.queue if own else queues.cluster_queue(foreign.namespace, labels.get(QUEUE_LABEL, ""))
+        named = own.local_queue if own else labels.get(QUEUE_LABEL, "")
+        queue = (own and own.queue) or queues.cluster_queue(foreign.namespace, named)
         job = job_of(jobset, JobRef(name, foreign.namespace, queue, kind), own, owned, seen.at)
         url = url_of(jobset)
         has_records = url.startswith(_BUCKET)
@@ -149,6 +167,8 @@ def _jobs(foreign: Foreign, found: Mapping[str, Sequence[Json]], queues: _Queues
             position=seen.admitted.positions.get(own.uid) if own and seen.complete else None,
             has_chips=any(chips_of(pods["template"]["spec"]["template"]) for pods in jobset["spec"]["replicatedJobs"]),
             has_pods=seen.has_pods and has_pods,
+            has_workloads=seen.has_workloads,
+            missing_queue=named if queues.lacks(foreign.namespace, named) else "",
         )
 
 

@@ -66,6 +66,8 @@ class Queue:
     conditions: tuple[Condition, ...]
     over_budget: str = ""
     """What `multislice enforce-budget` stopped it for. Empty: it did not stop it."""
+    cohort_members: tuple[str, ...] = ()
+    """ClusterQueues with which it shares quota, those that name the same cohort. Empty: it is in no cohort."""
     used: str = ""
     """What `multislice enforce-budget` has counted, written by `infra.cluster.queue_stop.Usage`. Empty: nothing yet."""
 
@@ -146,6 +148,10 @@ class JobStatus:
     """Whether its pods request chips, so that they run on the nodes of slices."""
     has_pods: bool = True
     """Whether its pods can be found, as those of a JobSet or a batch Job."""
+    has_workloads: bool = True
+    """Whether Workloads could be read, so that a job without one has none."""
+    missing_queue: str = ""
+    """LocalQueue that it names and that does not exist. Empty: its LocalQueue exists, or is not known."""
     conditions: tuple[Condition, ...] = ()
     workload: Workload | None = None
     position: int | None = None
@@ -281,6 +287,8 @@ class Snapshot:
     """Workloads of all jobs that could be read."""
     jobs: tuple[JobStatus, ...] = ()
     notes: tuple[str, ...] = ()
+    local_queues: tuple[str, ...] = ()
+    """LocalQueues of the namespace of a foreign cluster."""
     place: str = ""
     """Where the jobs are, in words: `stack dev` or `namespace default`."""
 

@@ -8,10 +8,11 @@ from cli.rehearse.job_file import SubmittedJob
 from cli.rehearse.submission import Submission
 from infra.cluster.kueue_objects import CONFIG_MAP
 from infra.review.admission import live
-from infra.review.admission.manifests import GATES, obstacle, pod_sets, requests, usable_flavors
+from infra.review.admission.manifests import obstacle, pod_sets, requests, usable_flavors
 from infra.review.admission.rehearsal import Outcome, Verdict
 from infra.stack.manifests import Object, amount, condition, is_true, selects
 from infra.stack.names import (
+    GATES,
     KUEUE_API_VERSION,
     KUEUE_GROUP,
     KUEUE_NAMESPACE,

@@ -5,16 +5,18 @@ Everything is pure. `job_pods` has the pods. Every command and library that show
 
 import json
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Literal
 
 from infra.stack.manifests import Condition, Object, amount, condition, conditions, moment
 from infra.stack.names import (
+    GATES,
     HEAD,
     ONLY_JOB,
     QUEUE_LABEL,
+    REQUEUED_LAST,
     RESTARTS_ANNOTATION,
     SLICES,
     TPU_RESOURCE,
@@ -72,7 +74,8 @@ def state_of(
     """
     if terminal:
         return State.COMPLETED if terminal == "Completed" else State.FAILED
-    if workload.admitted_by if workload else not suspended:
+    # An evicted job holds its quota until its hosts have ended.
+    if (workload.admitted_by and not workload.holds("Evicted")) if workload else not suspended:
         return State.RUNNING if all_run else State.STARTING
     if workload is None:
         return State.QUEUED
@@ -195,7 +198,8 @@ class Workload:
     """Whether it is active. Kueue admits only active Workloads."""
     admitted_by: str
     """ClusterQueue whose quota it holds. Empty while it waits."""
-    flavors: tuple[str, ...]
+    held_chips: Mapping[str, int]
+    """Chips whose quota it holds, by flavor."""
     requeue_at: float | None
     """Time before which Kueue does not retry it; `None` for no such time."""
     evictions: Mapping[str, int]
@@ -214,6 +218,15 @@ class Workload:
     """Kind of the object that it admits, such as `Job` or `TrainJob`."""
     requeues: int = 0
     """Number of times that Kueue put it back into its queue because its pods did not become ready."""
+    local_queue: str = ""
+    """LocalQueue that it names."""
+    gates: str = ""
+    """Gates that keep it out of its queue until somebody removes them."""
+
+    @property
+    def flavors(self) -> tuple[str, ...]:
+        """Flavors whose chips it holds."""
+        return tuple(self.held_chips)
 
     def condition(self, kind: str) -> "Condition | None":
         """Return the condition of that kind; `None` if it has none."""
@@ -234,7 +247,15 @@ class Workload:
 
     @property
     def waits(self) -> bool:
-        return not self.admitted_by and not self.holds("Finished") and self.active and not self.paused
+        is_queued = self.active and not self.paused and not self.gates
+        return is_queued and not self.admitted_by and not self.holds("Finished")
+
+    @property
+    def queued_at(self) -> float:
+        """Time that decides its place among those of the same priority."""
+        evicted = self.condition("Evicted")
+        again = evicted and evicted.holds and evicted.reason in REQUEUED_LAST
+        return evicted.since if evicted and again else self.created
 
 
 def workload_of(found: Object, stopped_queues: Collection[str] = ()) -> Workload:
@@ -243,7 +264,6 @@ def workload_of(found: Object, stopped_queues: Collection[str] = ()) -> Workload
     admission: dict[str, Any] = status.get("admission") or {}
     owners = owners_of(found)
     requeue: dict[str, Any] = status.get("requeueState") or {}
-    assigned = [podset.get("flavors", {}) for podset in admission.get("podSetAssignments", [])]
     evictions: Counter[str] = Counter()
     for each in (status.get("schedulingStats") or {}).get("evictions", []):
         evictions[each["reason"]] += int(each.get("count", 0))
@@ -259,7 +279,7 @@ def workload_of(found: Object, stopped_queues: Collection[str] = ()) -> Workload
         created=moment(metadata, "creationTimestamp", 0.0),
         active=spec.get("active", True),
         admitted_by=admission.get("clusterQueue", ""),
-        flavors=tuple(dict.fromkeys(flavors[TPU_RESOURCE] for flavors in assigned if TPU_RESOURCE in flavors)),
+        held_chips=_held_chips(spec.get("podSets", []), admission.get("podSetAssignments", [])),
         requeue_at=moment(requeue, "requeueAt", 0.0) or None,
         evictions=dict(evictions),
         checks=tuple((each["name"], each.get("state", ""), each.get("message", "")) for each in checks),
@@ -269,6 +289,8 @@ def workload_of(found: Object, stopped_queues: Collection[str] = ()) -> Workload
         past_seconds=float(status.get("accumulatedPastExecutionTimeSeconds", 0)),
         owner_kind=owners[0].get("kind", "") if owners else "Workload",
         requeues=int(requeue.get("count", 0)),
+        local_queue=spec.get("queueName", ""),
+        gates=metadata.get("annotations", {}).get(GATES, ""),
     )
 
 
@@ -276,6 +298,17 @@ def owners_of(found: Object) -> list[dict[str, str]]:
     """Return the owner references of an object, that of its controller first."""
     listed: list[dict[str, str]] = found["metadata"].get("ownerReferences", [])
     return sorted(listed, key=lambda owner: not owner.get("controller"))
+
+
+def _held_chips(podsets: Iterable[Mapping[str, Any]], assigned: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    """Return the chips that pod sets hold, by flavor."""
+    templates, held = {each.get("name", ""): each for each in podsets}, Counter[str]()
+    for each in assigned:
+        if flavor := each.get("flavors", {}).get(TPU_RESOURCE):
+            # Kueue may admit fewer pods than a pod set asks for.
+            asked = {**templates.get(each.get("name", ""), {}), **({"count": each["count"]} if "count" in each else {})}
+            held[flavor] += int(amount(each.get("resourceUsage", {}).get(TPU_RESOURCE, _chips(asked))))
+    return dict(held)
 
 
 def _chips(podset: Mapping[str, Any]) -> int:

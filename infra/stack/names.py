@@ -62,6 +62,10 @@ PROVISIONING_CONTROLLER = f"{KUEUE_GROUP}/provisioning-request"
 MANAGED = {"kueue-managed": "true"}
 """Label of the namespaces whose jobs Kueue holds back until a queue admits them."""
 QUEUE_LABEL = f"{KUEUE_GROUP}/queue-name"
+GATES = f"{KUEUE_GROUP}/admission-gated-by"
+"""Annotation with the gates that keep a job out of its queue until somebody removes them."""
+REQUEUED_LAST = ("PodsReadyTimeout", "AdmissionCheck")
+"""Eviction reasons after which a workload is requeued at the end, as `infra.operators` configures it."""
 PRIORITY_LABEL = f"{KUEUE_GROUP}/priority-class"
 MAX_TIME_LABEL = f"{KUEUE_GROUP}/max-exec-time-seconds"
 

@@ -6,12 +6,7 @@ from typing import cast
 
 from infra.review.admission.situation import Admission, FlavorQuota, PodSet, Queue, Workload
 from infra.stack.manifests import Object, amount, condition, holds, is_true, moment
-from infra.stack.names import KUEUE_GROUP, TPU_RESOURCE
-
-GATES = f"{KUEUE_GROUP}/admission-gated-by"
-"""Annotation with the gates that keep a job out of its queue until somebody removes them."""
-_QUEUED_ANEW = ("PodsReadyTimeout", "AdmissionCheck")
-"""Eviction reasons after which a workload is requeued at the end, as `infra.operators` configures it."""
+from infra.stack.names import GATES, REQUEUED_LAST, TPU_RESOURCE
 
 
 def queue(manifest: Object) -> Queue:
@@ -84,7 +79,7 @@ def counts(manifest: Object) -> bool:
 def _workload(manifest: Object, queue: str, flavors: list[Object]) -> Workload:
     metadata, spec, status = manifest["metadata"], manifest["spec"], manifest.get("status", {})
     evicted, admitted = is_true(manifest, "Evicted"), _admission(manifest)
-    again = evicted and condition(manifest, "Evicted")["reason"] in _QUEUED_ANEW
+    again = evicted and condition(manifest, "Evicted")["reason"] in REQUEUED_LAST
     counted = [pods for pods in spec["podSets"] if _chips(pods)]
     return Workload(
         name=name_of(manifest),

@@ -44,7 +44,7 @@ def workload(*conditions: Condition, admitted: bool = False, name: str = "tiny")
         created=8_000.0,
         active=True,
         admitted_by="research" if admitted else "",
-        flavors=("v6e-2x4",) if admitted else (),
+        held_chips={"v6e-2x4": 16} if admitted else {},
         requeue_at=None,
         evictions={},
         checks=(),

@@ -15,7 +15,7 @@ from cli.explain.finding import Cause
 from cli.observed.files import Failure, Files
 from cli.observed.snapshot import Event, JobStatus, Queue, Snapshot
 from infra.cluster.job_state import Kind, Workload
-from tests.cli.api_objects import WORKLOADS
+from tests.cli.api_objects import JOBSETS, WORKLOADS
 from tests.cli.api_server import playing
 from tests.cli.explain.cases import (
     JOB,
@@ -109,7 +109,9 @@ def test_a_job_in_one_state_has_one_finding(job: JobStatus, cause: Cause, words:
 
 def test_only_unfinished_jobs_on_the_same_slices_are_listed_as_holders() -> None:
     finished = workload(said("QuotaReserved", True), said("Finished", True), admitted=True, name="finished")
-    elsewhere = replace(workload(said("QuotaReserved", True), admitted=True, name="elsewhere"), flavors=("v5e-4x4",))
+    elsewhere = replace(
+        workload(said("QuotaReserved", True), admitted=True, name="elsewhere"), held_chips={"v5e-4x4": 16}
+    )
     found = only(replace(JOB, workload=_refused(NO_QUOTA)), others=(finished, elsewhere))
     assert (found.cause, found.evidence) == (Cause.QUOTA_TAKEN, (NO_QUOTA,))
 
@@ -285,3 +287,12 @@ def test_a_waiting_job_is_explained_with_a_command_on_one_line(tmp_path: Path) -
         "  -> to run it earlier, raise its `priority` in the stack file of dev, then run `multislice up -s dev`"
         in lines
     )
+
+
+def test_a_workload_that_a_member_may_not_read_is_not_missing(tmp_path: Path) -> None:
+    shown = Console(file=io.StringIO(), width=20, highlight=False)
+    with playing(running()) as server:
+        server.collections[JOBSETS][0]["spec"]["suspend"] = True
+        server.refused[WORKLOADS] = 403
+        assert command(stack(server, tmp_path), None, shown, json=False) == 0
+    assert "no Workload can be read" in read_output(shown)

@@ -5,7 +5,7 @@ from typing import Any
 
 from tests.cli.api_server import Played
 from tests.cli.rehearse import clusters
-from tests.cli.rehearse.clusters import TPU, Object, cluster, named
+from tests.cli.rehearse.clusters import TPU, Object, cluster, local_queue, named, xpk
 
 JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets"
 JOBS, PODS = "/apis/batch/v1/namespaces/default/jobs", "/api/v1/namespaces/default/pods"
@@ -107,3 +107,17 @@ def node(name: str = "gke-1", ready: str = "True") -> Object:
     found = clusters.node(**{"cloud.google.com/gke-nodepool": "np-0"})
     found["metadata"] |= {"name": name, "uid": name}
     return {**found, "spec": {}, "status": {"conditions": [condition("Ready", status=ready)], "allocatable": {TPU: 4}}}
+
+
+def busy() -> list[Object]:
+    """A queue of xpk: `llama` runs, `eval` waits behind a job of another namespace."""
+    return [
+        *xpk(),
+        jobset("llama", restarts=1),
+        workload("llama"),
+        *pods("llama"),
+        jobset("eval", suspend=True),
+        waiting("eval"),
+        waiting("theirs", namespace="other", queue="their-queue", priority=9),
+        local_queue("their-queue", "cluster-queue", "other"),
+    ]

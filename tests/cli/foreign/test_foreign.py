@@ -14,12 +14,13 @@ from cli.observed.observe import Observer, folder_of
 from infra.cluster.job_state import Kind, State
 from infra.cluster.kubernetes import ApiServer
 from infra.stack.project import ProjectError
-from tests.cli.api_server import playing
+from tests.cli.api_server import Played, playing
 from tests.cli.foreign.clusters import (
     EVENTS,
     JOBS,
     JOBSETS,
     PODS,
+    busy,
     condition,
     foreign,
     job,
@@ -31,23 +32,9 @@ from tests.cli.foreign.clusters import (
     workload,
 )
 from tests.cli.foreign.conftest import Run
-from tests.cli.rehearse.clusters import Object, cluster_queue, kubeconfig, local_queue, path, xpk
+from tests.cli.rehearse.clusters import kubeconfig, path, xpk
 
 type Answer = Callable[..., dict[str, Any]]
-
-
-def busy() -> list[Object]:
-    """A queue of xpk: `llama` runs, `eval` waits behind a job of another namespace."""
-    return [
-        *xpk(),
-        jobset("llama", restarts=1),
-        workload("llama"),
-        *pods("llama"),
-        jobset("eval", suspend=True),
-        waiting("eval"),
-        waiting("theirs", namespace="other", queue="their-queue", priority=9),
-        local_queue("their-queue", "cluster-queue", "other"),
-    ]
 
 
 def test_jobs_of_all_kinds_are_listed_with_their_cluster_queues_and_places(answer: Answer) -> None:
@@ -97,71 +84,13 @@ def test_the_head_of_a_pathways_job_is_no_slice(answer: Answer) -> None:
     assert (found["hosts"], found["hosts_running"], found["slices"]) == (8, 8, 2)
 
 
-def causes(answer: Answer, *objects: Object, name: str = "eval") -> list[dict[str, Any]]:
-    return answer(foreign(*objects), "explain", name)["findings"]
-
-
-def test_a_waiting_job_is_explained_with_those_that_hold_its_chips(answer: Answer) -> None:
-    (found,) = causes(answer, *busy())
-    assert (found["cause"], found["what"]) == (
-        "quota taken",
-        "The job requests 16 chips, and 16 of them are in use. It is number 2 in line.",
-    )
-    assert "default/llama has 32 chips, priority 0" in found["evidence"]
-
-
-def test_what_another_resource_lacks_is_not_counted_as_chips(answer: Answer) -> None:
-    message = (
-        "couldn't assign flavors to pod set slice: insufficient unused quota for cpu in flavor f, 500m more needed"
-    )
-    (found,) = causes(answer, *xpk(), jobset("eval", suspend=True), waiting("eval", message))
-    assert (found["cause"], "500m more cpu" in found["what"]) == ("quota taken", True)
-    assert "chips" not in found["what"]
-
-
-def test_a_preempted_job_is_explained_with_the_job_that_preempted_it(answer: Answer) -> None:
-    said = (
-        condition("Evicted", "Preempted", "Preempted to accommodate a workload (UID: jobset-llama, JobUID: uid-llama)"),
-        condition("Preempted", "InClusterQueue", "Preempted (UID: jobset-llama, JobUID: uid-llama) due to priority"),
-    )
-    stats = {"schedulingStats": {"evictions": [{"reason": "Preempted", "count": 2}]}}
-    evicted = workload("eval", 16, None, said, status=stats)
-    first, *_ = causes(answer, *xpk(), jobset("eval", suspend=True), evicted, jobset("llama"), workload("llama"))
-    assert first["what"].startswith("The job was preempted by job llama of default, because it has a higher priority")
-    assert "Preempted: 2 times so far" in first["evidence"]
-
-
-@pytest.mark.parametrize(
-    ("objects", "cause"),
-    [
-        ([jobset("eval", queue="gone", suspend=True)], "no workload"),
-        ([jobset("eval", queue=None, suspend=True)], "no workload"),
-        ([jobset("eval", suspend=True), waiting("eval", queue="held")], "paused"),
-        ([jobset("eval", suspend=True), waiting("eval", queue="closed")], "queue closed"),
-        ([jobset("eval", ended="Failed"), workload("eval")], "failed"),
-        ([jobset("eval"), workload("eval"), *pods("eval")], "running"),
-        ([workload("eval", kind="RayJob", conditions=[condition("Finished", "Failed", "it broke")])], "failed"),
-        ([job("eval", conditions=[condition("Complete")]), workload("eval", kind="Job")], "completed"),
-        ([jobset("eval", metadata={"deletionTimestamp": "2026-01-05T12:00:00Z"}), workload("eval")], "being deleted"),
-    ],
-)
-def test_no_advice_is_about_a_stack(objects: list[Object], cause: str, answer: Answer) -> None:
-    stopped = condition("Active", "Stopped", "it is stopped", status="False")
-    closed = cluster_queue("closed", {}, stopPolicy="Hold") | {"status": {"conditions": [stopped]}}
-    queues = [closed, local_queue("closed", "closed"), local_queue("held", "cluster-queue", stopPolicy="Hold")]
-    found = causes(answer, *xpk(), *queues, *objects)
-    assert cause in [each["cause"] for each in found]
-    for word in ("stack", "team", "max_hours", "multislice up"):
-        assert word not in str(found)
-
-
 def test_pods_on_machines_without_chips_are_not_lost(answer: Answer) -> None:
     """Only the nodes of slices are read."""
     for limits, cause in (({"google.com/tpu": 4}, "node lost"), ({}, "running")):
         batch = job("eval", pods=1)
         batch["spec"]["template"]["spec"]["containers"][0]["resources"] = {"limits": limits}
         objects = [*xpk(), batch, workload("eval", kind="Job"), pod("eval", 0, "Job"), node()]
-        assert causes(answer, *objects)[0]["cause"] == cause
+        assert answer(foreign(*objects), "explain", "eval")["findings"][0]["cause"] == cause
 
 
 def logged(**owners: str) -> Any:
@@ -245,6 +174,27 @@ def test_a_report_tells_what_the_cluster_knows(run: Run, answer: Answer) -> None
     assert "Preempted 2 times" in text
 
 
+def test_a_report_of_a_readmitted_job_does_not_count_its_earlier_run_as_waiting(run: Run, answer: Answer) -> None:
+    again = condition("Evicted", "QuotaReserved", "Previously: Preempted by another", status="False")
+    held = workload("llama", conditions=[again])
+    text = run(foreign(*xpk(), jobset("llama"), held), "report", "llama").stdout
+    assert not [line for line in text.splitlines() if line.startswith("admitted") and "later" in line]
+    leaving = workload("llama", conditions=[condition("Evicted", "Preempted", "Preempted by another")])
+    text = run(foreign(*xpk(), jobset("llama", suspend=True), leaving), "report", "llama").stdout
+    assert [line for line in text.splitlines() if line.startswith("admitted") and "later" in line]
+    assert answer(foreign(*xpk(), jobset("llama"), held), "report", "llama")["last_eviction"] == "Preempted by another"
+
+
+def test_a_price_is_unknown_for_the_right_reason(answer: Answer) -> None:
+    for refused, words in (("/api/v1/nodes", "there is no ResourceFlavor gone"), (path("resourceflavors"), "may not")):
+        played = foreign(*xpk(), jobset("llama"), workload("llama", flavor="gone"))
+        played.refused |= {"/api/v1/nodes": 403, refused: 403}
+        assert words in answer(played, "report", "llama")["price_basis"]
+    played = foreign(*xpk(), jobset("llama"), workload("llama"))
+    played.refused |= dict.fromkeys((path("workloads"), path("workloads", namespace="default")), 403)
+    assert "cannot be read" in answer(played, "report", "llama")["price_basis"]
+
+
 def test_a_report_without_records_has_no_page(run: Run) -> None:
     for option in (("--page", "x.html"), ("--watch",)):
         assert "keeps no records" in run(foreign(*busy()), "report", "llama", *option, exit_status=1).stderr
@@ -299,6 +249,17 @@ def test_a_user_without_rights_gets_one_error(command: str, run: Run) -> None:
     played.refused[f"{JOBSETS}/llama"] = 403
     words = [] if command in ("list", "status") else ["llama"]
     assert "you may not " in run(played, command, *words, exit_status=1).stderr
+
+
+def test_pods_that_cannot_be_read_are_not_counted(run: Run, answer: Answer) -> None:
+    def played() -> Played:
+        found = foreign(*busy())
+        found.refused[PODS] = 403
+        return found
+
+    assert "to be created" not in run(played(), "status", "llama").stdout
+    assert answer(played(), "report", "llama")["pods"] is None
+    assert "none now" not in run(played(), "report", "llama").stdout
 
 
 def test_a_cluster_without_kueue_has_its_jobsets(answer: Answer) -> None:

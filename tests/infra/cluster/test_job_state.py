@@ -4,7 +4,8 @@ from typing import Any
 import pytest
 import yaml
 
-from infra.cluster.job_state import leader_of
+from infra.cluster.job_state import leader_of, workload_of
+from infra.stack.names import TPU_RESOURCE
 
 JOBS = Path(__file__).parents[2] / "golden" / "jobs"
 
@@ -38,3 +39,18 @@ def test_a_job_by_hand_is_led_by_its_coordinator_or_its_head_or_what_it_lists_fi
     jobset: dict[str, Any], leader: str
 ) -> None:
     assert leader_of(jobset) == leader
+
+
+def test_a_workload_holds_the_chips_of_the_pods_that_were_admitted() -> None:
+    """Kueue may admit fewer pods than it was asked for. Pods without chips have a flavor of another resource."""
+    template = {"spec": {"containers": [{"resources": {"limits": {TPU_RESOURCE: "4"}}}]}}
+    asked = [{"name": name, "count": 4, "template": template} for name in ("first", "second", "third")]
+    assigned = [
+        {"name": "first", "count": 2, "flavors": {TPU_RESOURCE: "a"}, "resourceUsage": {TPU_RESOURCE: "8"}},
+        {"name": "second", "count": 3, "flavors": {TPU_RESOURCE: "b"}},
+        {"name": "third", "flavors": {TPU_RESOURCE: "a"}},
+        {"name": "head", "count": 1, "flavors": {"cpu": "c"}},
+    ]
+    status = {"admission": {"clusterQueue": "queue", "podSetAssignments": assigned}}
+    found = workload_of({"metadata": {"name": "w"}, "spec": {"podSets": asked}, "status": status})
+    assert (found.held_chips, found.flavors) == ({"a": 24, "b": 12}, ("a", "b"))
