@@ -64,7 +64,9 @@ def read_access(file: str | None, context: str | None) -> Access:
     if not present:
         raise CredentialsError(f"there is no file {shown}")
     try:
-        configs = [(yaml.load(path.read_text(), yaml.CSafeLoader), path.parent) for path in present]
+        contents = [yaml.load(path.read_text(), yaml.CSafeLoader) for path in present]
+        # An empty file has no content, and kubectl goes on to the next.
+        configs = [({} if each is None else each, path.parent) for each, path in zip(contents, present, strict=True)]
         return access(configs, context, shown)
     except (OSError, *SHAPE_ERRORS) as error:
         raise CredentialsError(f"{shown} is no kubeconfig: {type(error).__name__}: {error}") from error
@@ -85,12 +87,15 @@ def access(configs: Sequence[tuple[Json, Path]], context: str | None, shown: str
         missing = f"context {chosen!r}" if chosen else "current context"
         raise CredentialsError(f"{shown} has no {missing}; its contexts are: {', '.join(contexts) or 'none'}")
     at = contexts[chosen].values
-    cluster = _named(configs, "cluster")[at["cluster"]]
-    user = _named(configs, "user").get(at.get("user", ""), _Entry({}, Path()))
+    clusters, users = _named(configs, "cluster"), {"": _Entry({}, Path()), **_named(configs, "user")}
+    for kind, known in (("cluster", clusters), ("user", users)):
+        if (name := at.get(kind) or "") not in known:
+            raise CredentialsError(f"{shown} has no {kind} {name!r}, which its context {chosen!r} names")
+    cluster, user = clusters[at["cluster"]], users[at.get("user") or ""]
     given = _credentials(user, cluster)
     return Access(
         cluster.values["server"].rstrip("/"),
-        at.get("namespace") or "default",
+        str(at.get("namespace") or "default"),
         _tls(cluster, *given.key_pair),
         cluster.values.get("tls-server-name"),
         given.headers,
@@ -130,11 +135,12 @@ def _credentials(user: _Entry, cluster: _Entry) -> _Credentials:
     values, key_pair = user.values, (user.content("client-certificate"), user.content("client-key"))
     if name := values.get("tokenFile"):
         # Whoever writes the file renews it.
-        return _Credentials(lambda: _bearer((user.folder / name).read_text().strip()), key_pair)
+        return _Credentials(lambda: _bearer((user.folder / name).read_text(errors="replace")), key_pair)
     provider: Json = values.get("auth-provider") or {}
     # Only kubectl renews a token of OpenID Connect. It writes it to the file.
     if token := values.get("token") or (provider.get("config") or {}).get("id-token"):
-        return _Credentials(lambda: _bearer(token), key_pair)
+        header = _bearer(token)
+        return _Credentials(lambda: header, key_pair)
     if provider:
         raise CredentialsError(f"kubectl no longer has the auth-provider {provider['name']}; use a credential plugin")
     if plugin := values.get("exec"):
@@ -148,8 +154,11 @@ def _credentials(user: _Entry, cluster: _Entry) -> _Credentials:
     return _Credentials(key_pair=key_pair)
 
 
-def _bearer(token: str) -> Mapping[str, str]:
-    return {"Authorization": f"Bearer {token}"}
+def _bearer(token: object) -> Mapping[str, str]:
+    text = str(token).strip()
+    if not (text.isascii() and text.isprintable()):
+        raise CredentialsError("expected a token of printable ASCII characters, got one with others")
+    return {"Authorization": f"Bearer {text}"}
 
 
 def _tls(cluster: _Entry, certificate: str, key: str) -> ssl.SSLContext:
@@ -212,15 +221,21 @@ class _Plugin:
                 check=True,
             )
             status: Json = json.loads(ended.stdout)["status"]
-            if status.get("token") or (status.get("clientCertificateData") and status.get("clientKeyData")):
+            ends = status.get("expirationTimestamp")
+            if not _is_time(ends):
+                why = f"expected a time with its zone as expirationTimestamp, got {ends!r}"
+            elif status.get("token") or (status.get("clientCertificateData") and status.get("clientKeyData")):
                 return status
-            why = "it gave neither a token nor a certificate with its key"
+            else:
+                why = "it gave neither a token nor a certificate with its key"
         except subprocess.CalledProcessError as error:
             why = f"exit status {error.returncode}: {(error.stderr or '').strip()}"
         except OSError as error:
             why = f"{error.strerror}; {self.settings.get('installHint') or 'install it'}"
         except (ValueError, KeyError, TypeError, AttributeError):
-            why = f"expected an ExecCredential, got {ended.stdout[:100] if ended else ''!r}"
+            # What follows may have a token.
+            got = ended.stdout.partition('"status"')[0][:100] if ended else ""
+            why = f"expected an ExecCredential, got {got!r}"
         raise CredentialsError(f"the credential plugin {command} failed: {why}")
 
     def _variables(self, interactive: bool) -> dict[str, str]:
@@ -232,6 +247,14 @@ class _Plugin:
         info = {"apiVersion": self.settings["apiVersion"], "kind": "ExecCredential", "spec": spec}
         own_variables = {each["name"]: each["value"] for each in self.settings.get("env") or ()}
         return own_variables | {"KUBERNETES_EXEC_INFO": json.dumps(info)}
+
+
+def _is_time(ends: object) -> bool:
+    """Return whether it is a time with its zone, or None, which means that the credentials do not end."""
+    try:
+        return ends is None or datetime.fromisoformat(str(ends)).tzinfo is not None
+    except ValueError:
+        return False
 
 
 def _ends_soon(status: Json) -> bool:

@@ -40,6 +40,8 @@ class ApiError(RuntimeError):
         self.reason = reason
 
 
+UNAUTHORIZED = 401
+"""Status of a request without credentials that the API server accepts."""
 FORBIDDEN = 403
 """Status of a request that the user may not make."""
 UNREACHABLE = (ApiError, CredentialsError, urllib3.exceptions.HTTPError, OSError)
@@ -210,7 +212,7 @@ def refusal(status: int, data: bytes) -> ApiError:
         answer = json.loads(data)
         return ApiError(status, answer.get("reason", ""), answer["message"])
     except (ValueError, KeyError, AttributeError):
-        return ApiError(status, "", data.decode(errors="replace").strip())
+        return ApiError(status, "", data.decode(errors="replace").strip() or f"HTTP {status}")
 
 
 @dataclass

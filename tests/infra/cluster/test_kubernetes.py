@@ -180,6 +180,7 @@ def _write(folder: Path, cluster: Json, user: Json) -> str:
     ("user", "sent"),
     [
         ({"tokenFile": "token"}, "Bearer of-file"),
+        ({"token": "of-block\n"}, "Bearer of-block"),
         ({"username": "ann", "password": "word"}, "Basic YW5uOndvcmQ="),
         ({"auth-provider": {"name": "oidc", "config": {"id-token": "of-provider"}}}, "Bearer of-provider"),
         ({"exec": {"command": "./plugin", "args": ["of-plugin"], "apiVersion": "v1"}}, "Bearer of-plugin-word"),
@@ -269,12 +270,52 @@ def test_a_key_pair_identifies_its_user(of_plugin: bool, site: Site, tmp_path: P
         ({"command": "false"}, "exit status 1: "),
         ({"command": "echo", "args": ["{}"]}, "expected an ExecCredential, got"),
         ({"command": "echo", "args": ['{"status": {}}']}, "it gave neither a token nor a certificate"),
+        ({"command": "echo", "args": ['{"status": {"token": "secret", }}']}, "expected an ExecCredential, got '{'$"),
+        *(
+            (
+                {"command": "echo", "args": [json.dumps({"status": {"token": "secret", "expirationTimestamp": ends}})]},
+                f"expected a time with its zone as expirationTimestamp, got {ends!r}$",
+            )
+            for ends in ("soon", "2030-01-01T00:00:00", 5)
+        ),
     ],
 )
 def test_a_plugin_that_fails_is_named_with_the_reason(plugin: Json, why: str, tmp_path: Path) -> None:
     paths = _write(tmp_path, {"server": "https://127.0.0.1:1"}, {"exec": {**plugin, "apiVersion": "v1"}})
     with pytest.raises(CredentialsError, match=f"^the credential plugin {plugin['command']} failed: {why}"):
         ApiServer.of_kubeconfig(paths, None)
+
+
+@pytest.mark.parametrize("token", ["se\ncret", "secr€t"])
+@pytest.mark.parametrize("in_file", [False, True])
+def test_a_token_that_no_header_can_have_is_not_printed(token: str, in_file: bool, tmp_path: Path) -> None:
+    paths = _write(tmp_path, {"server": "http://127.0.0.1:1"}, {"tokenFile": "token"} if in_file else {"token": token})
+    (tmp_path / "user" / "token").write_text(token)
+    with pytest.raises(
+        CredentialsError, match=r"^expected a token of printable ASCII characters, got one with others$"
+    ):
+        ApiServer.of_kubeconfig(paths, None)[0].request("GET", "/one")
+
+
+@pytest.mark.parametrize("kind", ["cluster", "user"])
+def test_what_a_context_names_must_exist(kind: str, site: Site, tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    _kubeconfig(site, "127.0.0.1:1", path)
+    content = json.loads(path.read_text())
+    content["contexts"][1]["context"][kind] = "gone"
+    path.write_text(json.dumps(content))
+    with pytest.raises(CredentialsError, match=f"^{path} has no {kind} 'gone', which its context 'second' names$"):
+        ApiServer.of_kubeconfig(str(path), None)
+
+
+def test_an_empty_file_is_no_error_and_a_namespace_may_be_a_number(site: Site, tmp_path: Path) -> None:
+    empty, path = tmp_path / "empty", tmp_path / "config"
+    empty.touch()
+    _kubeconfig(site, "127.0.0.1:1", path)
+    content = json.loads(path.read_text())
+    content["contexts"][1]["context"]["namespace"] = 123
+    path.write_text(json.dumps(content))
+    assert ApiServer.of_kubeconfig(f"{empty}:{path}", None)[1] == "123"
 
 
 @pytest.mark.parametrize(
