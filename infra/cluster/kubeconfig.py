@@ -12,14 +12,18 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
 from typing import Any
+from urllib.request import getproxies, proxy_bypass
 
 import urllib3
 import yaml
+from urllib3.util import parse_url
 from urllib3.util.ssl_ import create_urllib3_context
 
 type Json = dict[str, Any]
@@ -46,6 +50,8 @@ class Access:
     tls: ssl.SSLContext
     server_name: str | None
     """Name in the server's certificate. None: that of the URL."""
+    proxy: str | None
+    """URL of the HTTP proxy. None: connections are direct."""
     credentials: Callable[[], Mapping[str, str]]
     """Returns the headers of a request. It may run the credential plugin, because tokens expire."""
 
@@ -92,13 +98,15 @@ def access(configs: Sequence[tuple[Json, Path]], context: str | None, shown: str
         if (name := at.get(kind) or "") not in known:
             raise CredentialsError(f"{shown} has no {kind} {name!r}, which its context {chosen!r} names")
     cluster, user = clusters[at["cluster"]], users[at.get("user") or ""]
-    given = _credentials(user, cluster)
+    given, impersonated = _credentials(user, cluster), _impersonation(user)
+    url = cluster.values["server"].rstrip("/")
     return Access(
-        cluster.values["server"].rstrip("/"),
+        url,
         str(at.get("namespace") or "default"),
         _tls(cluster, *given.key_pair),
         cluster.values.get("tls-server-name"),
-        given.headers,
+        _proxy(cluster, url),
+        lambda: urllib3.HTTPHeaderDict(given.headers()) | impersonated,
     )
 
 
@@ -155,10 +163,57 @@ def _credentials(user: _Entry, cluster: _Entry) -> _Credentials:
 
 
 def _bearer(token: object) -> Mapping[str, str]:
-    text = str(token).strip()
+    return {"Authorization": f"Bearer {_sendable('a token', token)}"}
+
+
+def _sendable(name: str, value: object) -> str:
+    """Return a value for a header. Messages do not have it, because it may be secret."""
+    text = str(value).strip()
     if not (text.isascii() and text.isprintable()):
-        raise CredentialsError("expected a token of printable ASCII characters, got one with others")
-    return {"Authorization": f"Bearer {text}"}
+        raise CredentialsError(f"expected {name} of printable ASCII characters, got one with others")
+    return text
+
+
+def _impersonation(user: _Entry) -> urllib3.HTTPHeaderDict:
+    """Return the headers with which a user acts as another. There is one header for each group."""
+    if "as-user-extra" in user.values:
+        raise CredentialsError("the user has as-user-extra, which is not supported; use kubectl, or another user")
+    headers = urllib3.HTTPHeaderDict()
+    for key, header in (("as", "User"), ("as-uid", "Uid"), ("as-groups", "Group")):
+        given = user.values.get(key) or ()
+        for each in (given,) if isinstance(given, str) else given:
+            headers.add(f"Impersonate-{header}", _sendable(f"a value of {key}", each))
+    return headers
+
+
+def _proxy(cluster: _Entry, server: str) -> str | None:
+    """Return the proxy of a server, which the cluster names or, as for kubectl, HTTPS_PROXY and NO_PROXY."""
+    at = parse_url(server)
+    chosen = cluster.values.get("proxy-url")
+    if not chosen and not _is_direct((at.host or "").strip("[]")):
+        chosen = getproxies().get(at.scheme or "")
+    if not chosen:
+        return None
+    url = chosen if "://" in chosen else f"http://{chosen}"
+    if (scheme := parse_url(url).scheme) not in ("http", "https"):
+        raise CredentialsError(f"expected a proxy with a URL of http or https, got one of {scheme}")
+    return url
+
+
+def _is_direct(host: str) -> bool:
+    """Return whether NO_PROXY has the host or its network, or it is this machine, which kubectl reaches directly."""
+    if host == "localhost" or proxy_bypass(host):
+        return True
+    with suppress(ValueError):  # A name has no network.
+        address = ip_address(host)
+        return address.is_loopback or any(address in each for each in _direct_networks())
+    return False
+
+
+def _direct_networks() -> Iterator[IPv4Network | IPv6Network]:
+    for each in getproxies().get("no", "").split(","):
+        with suppress(ValueError):
+            yield ip_network(each.strip(), strict=False)
 
 
 def _tls(cluster: _Entry, certificate: str, key: str) -> ssl.SSLContext:

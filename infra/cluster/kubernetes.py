@@ -9,9 +9,10 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import urlencode
+from urllib.parse import unquote, urlencode
 
 import urllib3
+from urllib3.util import parse_url
 
 from infra.cluster.kubeconfig import Access, CredentialsError, Json, access, read_access
 
@@ -105,7 +106,11 @@ class ApiServer:
     @classmethod
     def of(cls, access: Access) -> "ApiServer":
         """Return the API server of an access."""
-        pool = urllib3.PoolManager(CONNECTIONS, ssl_context=access.tls, server_hostname=access.server_name)
+        of_tls: Json = {"ssl_context": access.tls, "server_hostname": access.server_name}
+        if access.proxy is None:
+            return cls(access.url, urllib3.PoolManager(CONNECTIONS, **of_tls), access.credentials)
+        login = urllib3.make_headers(proxy_basic_auth=unquote(parse_url(access.proxy).auth or "") or None)
+        pool = urllib3.ProxyManager(access.proxy, CONNECTIONS, proxy_headers=login, **of_tls)
         return cls(access.url, pool, access.credentials)
 
     def request(
@@ -186,7 +191,7 @@ class ApiServer:
             method,
             f"{self.url}{path}" + (f"?{urlencode(query)}" if query else ""),
             body=content,
-            headers={"Accept": JSON, "Content-Type": content_type, **self.credentials()},
+            headers=urllib3.HTTPHeaderDict({"Accept": JSON, "Content-Type": content_type}) | self.credentials(),
             preload_content=preload,
             timeout=urllib3.Timeout(connect=_REQUEST_SECONDS, read=silence_seconds),
             # A connection that the server closed in the meantime may be reopened, but no request is sent twice.

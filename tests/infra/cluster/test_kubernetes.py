@@ -8,18 +8,21 @@ import threading
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from email.message import Message
 from functools import partial
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 from urllib3.exceptions import HTTPError
 
+from infra.cluster.kubeconfig import read_access
 from infra.cluster.kubernetes import ApiServer, CredentialsError, Json, kubeconfig
 from sandbox import certificates
 from sandbox.providers.cluster import Cluster
 from sandbox.site import Site
+from tests.cli.api_server import serving
 
 
 @pytest.fixture(scope="module")
@@ -295,6 +298,95 @@ def test_a_token_that_no_header_can_have_is_not_printed(token: str, in_file: boo
         CredentialsError, match=r"^expected a token of printable ASCII characters, got one with others$"
     ):
         ApiServer.of_kubeconfig(paths, None)[0].request("GET", "/one")
+
+
+@pytest.fixture
+def requests() -> Generator[tuple[str, list[tuple[str, Message]]]]:
+    """An HTTP server without TLS, and the line and headers of each request that it received."""
+    seen: list[tuple[str, Message]] = []
+
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            seen.append((self.requestline, self.headers))
+            self.send_response(200 if self.command == "GET" else 502)
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+        do_CONNECT = do_GET
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), Answer)) as server:
+        yield f"127.0.0.1:{server.server_port}", seen
+
+
+@pytest.mark.parametrize("in_variable", [False, True])
+@pytest.mark.parametrize(("scheme", "line"), [("http", "GET http://k8s.invalid/one"), ("https", "CONNECT k8s.invalid")])
+def test_a_proxy_is_used(
+    in_variable: bool,
+    scheme: str,
+    line: str,
+    requests: tuple[str, list[tuple[str, Message]]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    address, seen = requests
+    cluster = {"server": f"{scheme}://k8s.invalid", "proxy-url": f"http://ann:w%40rd@{address}"}
+    if in_variable:
+        del cluster["proxy-url"]
+        monkeypatch.setenv(f"{scheme}_proxy", f"ann:w%40rd@{address}")
+        monkeypatch.setenv("no_proxy", "example.com")
+    api = ApiServer.of_kubeconfig(_write(tmp_path, cluster, {"token": "ours"}), None)[0]
+    with nullcontext() if scheme == "http" else pytest.raises(HTTPError):
+        api.request("GET", "/one")
+    requested, headers = seen[0]
+    assert requested.startswith(line)
+    assert headers["Proxy-Authorization"] == "Basic YW5uOndAcmQ="
+
+
+@pytest.mark.parametrize(
+    ("host", "is_direct"),
+    [
+        ("k8s.example.com", True),
+        ("10.1.2.3", True),
+        ("127.64.0.1", True),
+        ("localhost", True),
+        ("[::1]", True),
+        ("11.1.2.3", False),
+        ("example.org", False),
+    ],
+)
+def test_hosts_of_no_proxy_and_this_machine_are_reached_directly(
+    host: str, is_direct: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("https_proxy", "http://proxy.invalid:3128")
+    monkeypatch.setenv("no_proxy", ".example.com,10.0.0.0/8,a/b")
+    paths = _write(tmp_path, {"server": f"https://{host}:6443"}, {"token": "ours"})
+    assert read_access(paths, None).proxy == (None if is_direct else "http://proxy.invalid:3128")
+
+
+def test_a_proxy_that_is_not_http_is_an_error_without_its_password(tmp_path: Path) -> None:
+    cluster = {"server": "https://k8s.invalid", "proxy-url": "socks5://ann:secret@127.0.0.1:1080"}
+    with pytest.raises(CredentialsError, match=r"^expected a proxy with a URL of http or https, got one of socks5$"):
+        ApiServer.of_kubeconfig(_write(tmp_path, cluster, {"token": "ours"}), None)
+
+
+def test_a_user_who_acts_as_another_says_so(requests: tuple[str, list[tuple[str, Message]]], tmp_path: Path) -> None:
+    address, seen = requests
+    user: Json = {"token": "ours", "as": "bob", "as-uid": "7", "as-groups": ["one", "two"]}
+    paths = _write(tmp_path, {"server": f"http://{address}"}, user)
+    ApiServer.of_kubeconfig(paths, None)[0].request("GET", "/one")
+    ((_, headers),) = seen
+    sent = {name: headers.get_all(f"Impersonate-{name}") for name in ("User", "Uid", "Group")}
+    assert sent == {"User": ["bob"], "Uid": ["7"], "Group": ["one", "two"]}
+    assert headers["Authorization"] == "Bearer ours"
+
+
+def test_extra_fields_of_another_user_are_an_error(tmp_path: Path) -> None:
+    paths = _write(tmp_path, {"server": "http://127.0.0.1:1"}, {"as": "bob", "as-user-extra": {"a": ["b"]}})
+    with pytest.raises(CredentialsError, match="as-user-extra"):
+        ApiServer.of_kubeconfig(paths, None)
 
 
 @pytest.mark.parametrize("kind", ["cluster", "user"])
