@@ -203,8 +203,14 @@ _NAMED = 20
 
 
 def choose_job(place: str, jobs: Sequence[JobRef], name: str | None) -> JobRef:
-    """Return the job `NAME` or `NAMESPACE/NAME`, or the only job if `name` is None. Raise Halt unless it is one job."""
+    """Return the job `NAME` or `NAMESPACE/NAME`, or the only job if `name` is None. Raise Halt unless it is one job.
+
+    Of several kinds with one name in a namespace, a JobSet is meant, then a batch Job.
+    """
     found = [job for job in jobs if name in (None, job.name, job.full_name)]
+    if name is not None:
+        in_order = sorted(found, key=lambda job: (job.kind == "JobSet", job.kind == "Job"))
+        found = [*{job.full_name: job for job in in_order}.values()]
     if name is not None and len(found) > 1:
         names = " or ".join(job.full_name for job in found)
         raise Halt(f"expected the name of one job, got {name!r}, which several namespaces have; use {names}")

@@ -32,6 +32,8 @@ _LINES_PER_RUN = 20
 _RESTARTS_SHOWN = 3
 """Number of restarts, the newest ones, whose causes are listed."""
 _INDENT = 2
+_UNCUT = 10_000
+"""More columns than any line needs, for files."""
 _STYLES = {
     State.MISSING: "dim",
     State.QUEUED: "yellow",
@@ -59,8 +61,14 @@ def status(deployed: Deployed, name: str | None, console: Console, *, json: bool
             found = [job for job in snapshot.jobs if job.declared or deployed.kubectl]
     if json:
         console.out(_object(snapshot, found))
+        return 0
+    shown = screen(snapshot, found, console.width)
+    if console.is_terminal:
+        console.print(shown)
     else:
-        console.print(screen(snapshot, found, console.width))
+        # Programs that read it need whole names.
+        rows = console.render_lines(shown, console.options.update(width=_UNCUT), pad=False)
+        console.out("\n".join("".join(segment.text for segment in row).rstrip() for row in rows))
     return 0
 
 
@@ -200,15 +208,19 @@ def table(found: Sequence[Summary], *, recorded: bool = True) -> RenderableType:
     """Return a table with one line per job; unless `recorded`, without what only the records of a job say."""
     shown = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
     columns = _columns(found, recorded=recorded)
-    for name in columns:
-        # The progress of an attempt without a step is a sentence.
-        shown.add_column(name, no_wrap=name != "step", justify="right" if name in _NUMBERS else "left")
+    for name, cells in columns.items():
+        least = min(_SHRINKING[name], max(map(len, cells))) if name in _SHRINKING else None
+        justify = "right" if name in _NUMBERS else "left"
+        shown.add_column(name, no_wrap=least is None, min_width=least, justify=justify)
     for row in zip(*columns.values(), strict=True):
         shown.add_row(*row)
     return shown
 
 
 _COLUMNS = ("job", "namespace", "state", "queue", "age", "step", "restarts", "$ so far")
+_SHRINKING = {"job": 8, "namespace": 4, "step": 6}
+"""Columns that a narrow terminal cuts, and their least widths. The progress of an attempt without a step is a sentence,
+which wraps."""
 _OF_RECORDS, _NUMBERS = ("step", "$ so far"), ("age", "restarts", "$ so far")
 
 
