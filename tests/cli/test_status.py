@@ -178,13 +178,16 @@ def test_without_a_terminal_no_name_in_the_list_is_cut(server: Played, storage: 
     assert [line for line in read_output(shown).splitlines() if line.startswith(f"{name}  research ")]
 
 
+@pytest.mark.parametrize("width", [54, 80])
 @pytest.mark.parametrize("show", [jobs, partial(status, name=None)])
-def test_a_narrow_terminal_cuts_names_before_the_state(show: Callable[..., int], server: Played, storage: Path) -> None:
+def test_a_narrow_terminal_cuts_names_before_the_state(
+    show: Callable[..., int], width: int, server: Played, storage: Path
+) -> None:
     name = "a-name-of-a-job-that-has-more-characters-than-a-narrow-terminal-has"
     server.change(JOBSETS, api_objects.jobset(name=name))
     server.change(WORKLOADS, waiting(name))
     there = replace(stack(server, storage), jobs=(JobRef("tiny", "research", ""), JobRef(name, "research", "")))
-    shown = Console(file=io.StringIO(), width=80, force_terminal=True, color_system=None)
+    shown = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
     assert show(there, console=shown, json=False) == 0
     (line,) = [line for line in read_output(shown).splitlines() if line.startswith("a-na")]
     assert "…" in line
