@@ -163,14 +163,14 @@ def _credentials(user: _Entry, cluster: _Entry) -> _Credentials:
 
 
 def _bearer(token: object) -> Mapping[str, str]:
-    return {"Authorization": f"Bearer {_sendable('a token', token)}"}
+    return {"Authorization": f"Bearer {_sendable('the token', token)}"}
 
 
 def _sendable(name: str, value: object) -> str:
     """Return a value for a header. Messages do not have it, because it may be secret."""
     text = str(value).strip()
     if not (text.isascii() and text.isprintable()):
-        raise CredentialsError(f"expected {name} of printable ASCII characters, got one with others")
+        raise CredentialsError(f"{name} has characters other than printable ASCII")
     return text
 
 
@@ -196,7 +196,7 @@ def _proxy(cluster: _Entry, server: str) -> str | None:
         return None
     url = chosen if "://" in chosen else f"http://{chosen}"
     if (scheme := parse_url(url).scheme) not in ("http", "https"):
-        raise CredentialsError(f"expected a proxy with a URL of http or https, got one of {scheme}")
+        raise CredentialsError(f"the proxy has a URL of {scheme}, which is not supported; use one of http or https")
     return url
 
 

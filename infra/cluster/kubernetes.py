@@ -7,6 +7,7 @@ import json
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import unquote, urlencode
@@ -129,11 +130,11 @@ class ApiServer:
         """
         content = None if body is None else json.dumps(body).encode()
         answer = self._send(method, path, query, content, content_type)
-        try:
-            return json.loads(answer.data)
-        except ValueError:
-            got = answer.data.decode(errors="replace").strip()[:200]
-            raise ApiError(answer.status, "NotJson", f"expected JSON from {self.url}, got {got!r}") from None
+        with suppress(ValueError):
+            if isinstance(found := json.loads(answer.data), dict):
+                return found
+        got = answer.data.decode(errors="replace").strip()[:200]
+        raise ApiError(answer.status, "NotJson", f"expected a JSON object from {self.url}, got {got!r}")
 
     def find(self, path: str, query: Mapping[str, str] | None = None) -> Json | None:
         """Return the object at `path`; `None` if there is none."""

@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from urllib3 import HTTPResponse, PoolManager
 from urllib3.exceptions import HTTPError
 
 from infra.cluster.kubeconfig import read_access
-from infra.cluster.kubernetes import ApiServer, CredentialsError, Json, kubeconfig
+from infra.cluster.kubernetes import ApiError, ApiServer, CredentialsError, Json, kubeconfig
 from sandbox import certificates
 from sandbox.providers.cluster import Cluster
 from sandbox.site import Site
@@ -294,9 +295,7 @@ def test_a_plugin_that_fails_is_named_with_the_reason(plugin: Json, why: str, tm
 def test_a_token_that_no_header_can_have_is_not_printed(token: str, in_file: bool, tmp_path: Path) -> None:
     paths = _write(tmp_path, {"server": "http://127.0.0.1:1"}, {"tokenFile": "token"} if in_file else {"token": token})
     (tmp_path / "user" / "token").write_text(token)
-    with pytest.raises(
-        CredentialsError, match=r"^expected a token of printable ASCII characters, got one with others$"
-    ):
+    with pytest.raises(CredentialsError, match=r"^the token has characters other than printable ASCII$"):
         ApiServer.of_kubeconfig(paths, None)[0].request("GET", "/one")
 
 
@@ -368,7 +367,9 @@ def test_hosts_of_no_proxy_and_this_machine_are_reached_directly(
 
 def test_a_proxy_that_is_not_http_is_an_error_without_its_password(tmp_path: Path) -> None:
     cluster = {"server": "https://k8s.invalid", "proxy-url": "socks5://ann:secret@127.0.0.1:1080"}
-    with pytest.raises(CredentialsError, match=r"^expected a proxy with a URL of http or https, got one of socks5$"):
+    with pytest.raises(
+        CredentialsError, match=r"^the proxy has a URL of socks5, which is not supported; use one of http or https$"
+    ):
         ApiServer.of_kubeconfig(_write(tmp_path, cluster, {"token": "ours"}), None)
 
 
@@ -387,6 +388,14 @@ def test_extra_fields_of_another_user_are_an_error(tmp_path: Path) -> None:
     paths = _write(tmp_path, {"server": "http://127.0.0.1:1"}, {"as": "bob", "as-user-extra": {"a": ["b"]}})
     with pytest.raises(CredentialsError, match="as-user-extra"):
         ApiServer.of_kubeconfig(paths, None)
+
+
+@pytest.mark.parametrize("content", [b"<html>", b"[]", b"null", b"\xff"])
+def test_an_answer_that_is_no_json_object_is_an_error(content: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = PoolManager()
+    monkeypatch.setattr(pool, "request", lambda *_, **__: HTTPResponse(content, status=200))  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+    with pytest.raises(ApiError, match="^expected a JSON object from http://any, got "):
+        ApiServer("http://any", pool).find("/one")
 
 
 @pytest.mark.parametrize("kind", ["cluster", "user"])
