@@ -11,7 +11,15 @@ from typing import Any
 from cli import stack_file
 from cli.answer import Halt, waiting
 from cli.sandbox_folder import engine_options, find_sandbox, stack_command
-from infra.cluster.kubernetes import FORBIDDEN, UNREACHABLE, ApiError, ApiServer, CredentialsError, right
+from infra.cluster.kubernetes import (
+    FORBIDDEN,
+    UNAUTHORIZED,
+    UNREACHABLE,
+    ApiError,
+    ApiServer,
+    CredentialsError,
+    right,
+)
 from infra.cluster.stacks import Stacks, StacksError
 from infra.cluster.team_record import read_published
 from infra.stack.command_lines import Reader
@@ -173,12 +181,7 @@ class Deployed:
                     if kind == "JobSet" or QUEUE_LABEL in each["metadata"].get("labels", {}):
                         yield JobRef.of(each, namespace, kind)
         except UNREACHABLE as error:
-            raise Halt(self._why(error, path)) from None
-
-    def _why(self, error: Exception, path: str) -> str:
-        if self.foreign and isinstance(error, ApiError) and error.status == FORBIDDEN:
-            return f"you may not {right(path.format(self.foreign.namespace))}"
-        return _advise(error)
+            raise Halt(_why(error, path.format(namespace))) from None
 
     def _submitted(self, namespace: str, name: str) -> JobRef | None:
         for kind, path in self._kinds.items():
@@ -186,7 +189,7 @@ class Deployed:
                 found = self.api.find(f"{path.format(namespace)}/{name}")
             except ApiError as error:
                 if self.foreign:
-                    raise Halt(self._why(error, path)) from None
+                    raise Halt(_why(error, path.format(namespace))) from None
                 continue  # A namespace that this user may not read has none of their jobs.
             if found:
                 return JobRef.of(found, namespace, kind)
@@ -200,8 +203,14 @@ _NAMED = 20
 
 
 def choose_job(place: str, jobs: Sequence[JobRef], name: str | None) -> JobRef:
-    """Return the job `NAME` or `NAMESPACE/NAME`, or the only job if `name` is None. Raise Halt unless it is one job."""
+    """Return the job `NAME` or `NAMESPACE/NAME`, or the only job if `name` is None. Raise Halt unless it is one job.
+
+    Of several kinds with one name in a namespace, a JobSet is meant, then a batch Job.
+    """
     found = [job for job in jobs if name in (None, job.name, job.full_name)]
+    if name is not None:
+        in_order = sorted(found, key=lambda job: (job.kind == "JobSet", job.kind == "Job"))
+        found = [*{job.full_name: job for job in in_order}.values()]
     if name is not None and len(found) > 1:
         names = " or ".join(job.full_name for job in found)
         raise Halt(f"expected the name of one job, got {name!r}, which several namespaces have; use {names}")
@@ -332,7 +341,7 @@ def deployed_by_kubeconfig(kubectl: Kubectl) -> Deployed:
     try:
         published = read_published(api, namespace)
     except (*UNREACHABLE, RecordError) as error:
-        raise Halt(_advise(error)) from None
+        raise Halt(_advise_member(error)) from None
     if published is None:
         raise Halt(
             f"expected the namespace of a team, got {namespace!r}, which has no ConfigMap {PUBLISHED}; pass"
@@ -365,18 +374,35 @@ def published_for(deployed: Deployed, team: str | None) -> Published:
     try:
         found = read_published(deployed.api, namespaces[chosen[0]])
     except (*UNREACHABLE, RecordError) as error:
-        raise Halt(_advise(error)) from None
+        raise Halt(_advise_member(error)) from None
     if found is None:
         raise Halt(f"stack {deployed.stack} was deployed by an older version; {deployed.reader.run_up()}")
     return found
 
 
+def _why(error: Exception, path: str) -> str:
+    """Return why the collection at `path` cannot be read."""
+    if isinstance(error, ApiError) and error.status == FORBIDDEN:
+        return f"you may not {right(path)}"
+    return _advise(error)
+
+
 def _advise(error: Exception) -> str:
+    status = error.status if isinstance(error, ApiError) else None
     if isinstance(error, RecordError):
         return str(error)
+    if status == UNAUTHORIZED:
+        return f"expected credentials that the cluster accepts, got: {error}; log in again"
+    if status == FORBIDDEN:
+        return f"expected a user who may read the cluster, got: {error}"
+    return f"expected a kubeconfig of a cluster that answers, got: {error}"
+
+
+def _advise_member(error: Exception) -> str:
+    """Return the advice after a record was asked for, which only members of the team may read."""
     if isinstance(error, ApiError) and error.status == FORBIDDEN:
         return (
             f"expected the namespace of a team that you are a member of, got: {error}; pass --namespace, or let the"
             " stack's owner add you to teams.NAME.members"
         )
-    return f"expected a kubeconfig of a cluster that answers, got: {error}"
+    return _advise(error)

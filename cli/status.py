@@ -32,6 +32,10 @@ _LINES_PER_RUN = 20
 _RESTARTS_SHOWN = 3
 """Number of restarts, the newest ones, whose causes are listed."""
 _INDENT = 2
+_GAP = 2
+"""Spaces between two columns of a table."""
+_UNCUT = 10_000
+"""More columns than any line needs, for files."""
 _STYLES = {
     State.MISSING: "dim",
     State.QUEUED: "yellow",
@@ -59,8 +63,14 @@ def status(deployed: Deployed, name: str | None, console: Console, *, json: bool
             found = [job for job in snapshot.jobs if job.declared or deployed.kubectl]
     if json:
         console.out(_object(snapshot, found))
+        return 0
+    shown = screen(snapshot, found, console.width)
+    if console.is_terminal:
+        console.print(shown)
     else:
-        console.print(screen(snapshot, found, console.width))
+        # Programs that read it need whole names.
+        rows = console.render_lines(shown, console.options.update(width=_UNCUT), pad=False)
+        console.out("\n".join("".join(segment.text for segment in row).rstrip() for row in rows))
     return 0
 
 
@@ -76,7 +86,7 @@ def jobs(deployed: Deployed, console: Console, *, json: bool) -> int:
     if not found:
         console.print("no job")
     elif console.is_terminal:
-        console.print(table(found, recorded=recorded))
+        console.print(table(found, console.width, recorded=recorded))
     else:
         # Programs that read the table need whole names, and Rich takes long for thousands of rows.
         console.out("\n".join(_lines(_columns(found, recorded=recorded))))
@@ -187,7 +197,7 @@ def screen(snapshot: Snapshot, found: Sequence[JobStatus], columns: int) -> Rend
     if len(found) == 1:
         parts += [Text(), *_job(found[0], snapshot, width)]
     elif found:
-        parts += [Text(), table([summary(job, snapshot.at) for job in found], recorded=_is_recorded(snapshot))]
+        parts += [Text(), table([summary(job, snapshot.at) for job in found], columns, recorded=_is_recorded(snapshot))]
     return Group(*parts, *notes(snapshot))
 
 
@@ -196,19 +206,30 @@ def notes(snapshot: Snapshot) -> list[RenderableType]:
     return [Text(), *(Text(note, "dim") for note in snapshot.notes)] if snapshot.notes else []
 
 
-def table(found: Sequence[Summary], *, recorded: bool = True) -> RenderableType:
-    """Return a table with one line per job; unless `recorded`, without what only the records of a job say."""
-    shown = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+def table(found: Sequence[Summary], width: int, *, recorded: bool = True) -> RenderableType:
+    """Return a table with one line per job; unless `recorded`, without what only the records of a job say.
+
+    `width` is that of the terminal, which cuts the last columns if names cannot be short enough.
+    """
     columns = _columns(found, recorded=recorded)
+    whole = {name: max(map(len, (name, *cells))) for name, cells in columns.items()}
+    least = sum(min(each, _SHRINKING.get(name, each)) + _GAP for name, each in whole.items()) - _GAP
+    shown = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, header_style="dim")
+    # Rich would shrink names to nothing.
+    shown.width = least if least > width else None
     for name in columns:
-        # The progress of an attempt without a step is a sentence.
-        shown.add_column(name, no_wrap=name != "step", justify="right" if name in _NUMBERS else "left")
+        at_least = min(whole[name], _SHRINKING[name]) if name in _SHRINKING else None
+        justify = "right" if name in _NUMBERS else "left"
+        shown.add_column(name, no_wrap=at_least is None, min_width=at_least, justify=justify)
     for row in zip(*columns.values(), strict=True):
         shown.add_row(*row)
     return shown
 
 
 _COLUMNS = ("job", "namespace", "state", "queue", "age", "step", "restarts", "$ so far")
+_SHRINKING = {"job": 8, "namespace": 4, "step": 6}
+"""Columns that a narrow terminal cuts, and their least widths. The progress of an attempt without a step is a sentence,
+which wraps."""
 _OF_RECORDS, _NUMBERS = ("step", "$ so far"), ("age", "restarts", "$ so far")
 
 

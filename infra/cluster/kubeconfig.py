@@ -12,14 +12,18 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
 from typing import Any
+from urllib.request import getproxies, proxy_bypass
 
 import urllib3
 import yaml
+from urllib3.util import parse_url
 from urllib3.util.ssl_ import create_urllib3_context
 
 type Json = dict[str, Any]
@@ -46,6 +50,8 @@ class Access:
     tls: ssl.SSLContext
     server_name: str | None
     """Name in the server's certificate. None: that of the URL."""
+    proxy: str | None
+    """URL of the HTTP proxy. None: connections are direct."""
     credentials: Callable[[], Mapping[str, str]]
     """Returns the headers of a request. It may run the credential plugin, because tokens expire."""
 
@@ -64,7 +70,9 @@ def read_access(file: str | None, context: str | None) -> Access:
     if not present:
         raise CredentialsError(f"there is no file {shown}")
     try:
-        configs = [(yaml.load(path.read_text(), yaml.CSafeLoader), path.parent) for path in present]
+        contents = [yaml.load(path.read_text(), yaml.CSafeLoader) for path in present]
+        # An empty file has no content, and kubectl goes on to the next.
+        configs = [({} if each is None else each, path.parent) for each, path in zip(contents, present, strict=True)]
         return access(configs, context, shown)
     except (OSError, *SHAPE_ERRORS) as error:
         raise CredentialsError(f"{shown} is no kubeconfig: {type(error).__name__}: {error}") from error
@@ -85,15 +93,20 @@ def access(configs: Sequence[tuple[Json, Path]], context: str | None, shown: str
         missing = f"context {chosen!r}" if chosen else "current context"
         raise CredentialsError(f"{shown} has no {missing}; its contexts are: {', '.join(contexts) or 'none'}")
     at = contexts[chosen].values
-    cluster = _named(configs, "cluster")[at["cluster"]]
-    user = _named(configs, "user").get(at.get("user", ""), _Entry({}, Path()))
-    given = _credentials(user, cluster)
+    clusters, users = _named(configs, "cluster"), {"": _Entry({}, Path()), **_named(configs, "user")}
+    for kind, known in (("cluster", clusters), ("user", users)):
+        if (name := at.get(kind) or "") not in known:
+            raise CredentialsError(f"{shown} has no {kind} {name!r}, which its context {chosen!r} names")
+    cluster, user = clusters[at["cluster"]], users[at.get("user") or ""]
+    given, impersonated = _credentials(user, cluster), _impersonation(user)
+    url = cluster.values["server"].rstrip("/")
     return Access(
-        cluster.values["server"].rstrip("/"),
-        at.get("namespace") or "default",
+        url,
+        str(at.get("namespace") or "default"),
         _tls(cluster, *given.key_pair),
         cluster.values.get("tls-server-name"),
-        given.headers,
+        _proxy(cluster, url),
+        lambda: urllib3.HTTPHeaderDict(given.headers()) | impersonated,
     )
 
 
@@ -130,11 +143,12 @@ def _credentials(user: _Entry, cluster: _Entry) -> _Credentials:
     values, key_pair = user.values, (user.content("client-certificate"), user.content("client-key"))
     if name := values.get("tokenFile"):
         # Whoever writes the file renews it.
-        return _Credentials(lambda: _bearer((user.folder / name).read_text().strip()), key_pair)
+        return _Credentials(lambda: _bearer((user.folder / name).read_text(errors="replace")), key_pair)
     provider: Json = values.get("auth-provider") or {}
     # Only kubectl renews a token of OpenID Connect. It writes it to the file.
     if token := values.get("token") or (provider.get("config") or {}).get("id-token"):
-        return _Credentials(lambda: _bearer(token), key_pair)
+        header = _bearer(token)
+        return _Credentials(lambda: header, key_pair)
     if provider:
         raise CredentialsError(f"kubectl no longer has the auth-provider {provider['name']}; use a credential plugin")
     if plugin := values.get("exec"):
@@ -148,8 +162,58 @@ def _credentials(user: _Entry, cluster: _Entry) -> _Credentials:
     return _Credentials(key_pair=key_pair)
 
 
-def _bearer(token: str) -> Mapping[str, str]:
-    return {"Authorization": f"Bearer {token}"}
+def _bearer(token: object) -> Mapping[str, str]:
+    return {"Authorization": f"Bearer {_sendable('the token', token)}"}
+
+
+def _sendable(name: str, value: object) -> str:
+    """Return a value for a header. Messages do not have it, because it may be secret."""
+    text = str(value).strip()
+    if not (text.isascii() and text.isprintable()):
+        raise CredentialsError(f"{name} has characters other than printable ASCII")
+    return text
+
+
+def _impersonation(user: _Entry) -> urllib3.HTTPHeaderDict:
+    """Return the headers with which a user acts as another. There is one header for each group."""
+    if "as-user-extra" in user.values:
+        raise CredentialsError("the user has as-user-extra, which is not supported; use kubectl, or another user")
+    headers = urllib3.HTTPHeaderDict()
+    for key, header in (("as", "User"), ("as-uid", "Uid"), ("as-groups", "Group")):
+        given = user.values.get(key) or ()
+        for each in (given,) if isinstance(given, str) else given:
+            headers.add(f"Impersonate-{header}", _sendable(f"a value of {key}", each))
+    return headers
+
+
+def _proxy(cluster: _Entry, server: str) -> str | None:
+    """Return the proxy of a server, which the cluster names or, as for kubectl, HTTPS_PROXY and NO_PROXY."""
+    at = parse_url(server)
+    chosen = cluster.values.get("proxy-url")
+    if not chosen and not _is_direct((at.host or "").strip("[]")):
+        chosen = getproxies().get(at.scheme or "")
+    if not chosen:
+        return None
+    url = chosen if "://" in chosen else f"http://{chosen}"
+    if (scheme := parse_url(url).scheme) not in ("http", "https"):
+        raise CredentialsError(f"the proxy has a URL of {scheme}, which is not supported; use one of http or https")
+    return url
+
+
+def _is_direct(host: str) -> bool:
+    """Return whether NO_PROXY has the host or its network, or it is this machine, which kubectl reaches directly."""
+    if host == "localhost" or proxy_bypass(host):
+        return True
+    with suppress(ValueError):  # A name has no network.
+        address = ip_address(host)
+        return address.is_loopback or any(address in each for each in _direct_networks())
+    return False
+
+
+def _direct_networks() -> Iterator[IPv4Network | IPv6Network]:
+    for each in getproxies().get("no", "").split(","):
+        with suppress(ValueError):
+            yield ip_network(each.strip(), strict=False)
 
 
 def _tls(cluster: _Entry, certificate: str, key: str) -> ssl.SSLContext:
@@ -212,15 +276,21 @@ class _Plugin:
                 check=True,
             )
             status: Json = json.loads(ended.stdout)["status"]
-            if status.get("token") or (status.get("clientCertificateData") and status.get("clientKeyData")):
+            ends = status.get("expirationTimestamp")
+            if not _is_time(ends):
+                why = f"expected a time with its zone as expirationTimestamp, got {ends!r}"
+            elif status.get("token") or (status.get("clientCertificateData") and status.get("clientKeyData")):
                 return status
-            why = "it gave neither a token nor a certificate with its key"
+            else:
+                why = "it gave neither a token nor a certificate with its key"
         except subprocess.CalledProcessError as error:
             why = f"exit status {error.returncode}: {(error.stderr or '').strip()}"
         except OSError as error:
             why = f"{error.strerror}; {self.settings.get('installHint') or 'install it'}"
         except (ValueError, KeyError, TypeError, AttributeError):
-            why = f"expected an ExecCredential, got {ended.stdout[:100] if ended else ''!r}"
+            # What follows may have a token.
+            got = ended.stdout.partition('"status"')[0][:100] if ended else ""
+            why = f"expected an ExecCredential, got {got!r}"
         raise CredentialsError(f"the credential plugin {command} failed: {why}")
 
     def _variables(self, interactive: bool) -> dict[str, str]:
@@ -232,6 +302,14 @@ class _Plugin:
         info = {"apiVersion": self.settings["apiVersion"], "kind": "ExecCredential", "spec": spec}
         own_variables = {each["name"]: each["value"] for each in self.settings.get("env") or ()}
         return own_variables | {"KUBERNETES_EXEC_INFO": json.dumps(info)}
+
+
+def _is_time(ends: object) -> bool:
+    """Return whether it is a time with its zone, or None, which means that the credentials do not end."""
+    try:
+        return ends is None or datetime.fromisoformat(str(ends)).tzinfo is not None
+    except ValueError:
+        return False
 
 
 def _ends_soon(status: Json) -> bool:

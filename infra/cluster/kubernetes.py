@@ -7,11 +7,13 @@ import json
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import urlencode
+from urllib.parse import unquote, urlencode
 
 import urllib3
+from urllib3.util import parse_url
 
 from infra.cluster.kubeconfig import Access, CredentialsError, Json, access, read_access
 
@@ -40,6 +42,8 @@ class ApiError(RuntimeError):
         self.reason = reason
 
 
+UNAUTHORIZED = 401
+"""Status of a request without credentials that the API server accepts."""
 FORBIDDEN = 403
 """Status of a request that the user may not make."""
 UNREACHABLE = (ApiError, CredentialsError, urllib3.exceptions.HTTPError, OSError)
@@ -103,7 +107,11 @@ class ApiServer:
     @classmethod
     def of(cls, access: Access) -> "ApiServer":
         """Return the API server of an access."""
-        pool = urllib3.PoolManager(CONNECTIONS, ssl_context=access.tls, server_hostname=access.server_name)
+        of_tls: Json = {"ssl_context": access.tls, "server_hostname": access.server_name}
+        if access.proxy is None:
+            return cls(access.url, urllib3.PoolManager(CONNECTIONS, **of_tls), access.credentials)
+        login = urllib3.make_headers(proxy_basic_auth=unquote(parse_url(access.proxy).auth or "") or None)
+        pool = urllib3.ProxyManager(access.proxy, CONNECTIONS, proxy_headers=login, **of_tls)
         return cls(access.url, pool, access.credentials)
 
     def request(
@@ -122,11 +130,11 @@ class ApiServer:
         """
         content = None if body is None else json.dumps(body).encode()
         answer = self._send(method, path, query, content, content_type)
-        try:
-            return json.loads(answer.data)
-        except ValueError:
-            got = answer.data.decode(errors="replace").strip()[:200]
-            raise ApiError(answer.status, "NotJson", f"expected JSON from {self.url}, got {got!r}") from None
+        with suppress(ValueError):
+            if isinstance(found := json.loads(answer.data), dict):
+                return found
+        got = answer.data.decode(errors="replace").strip()[:200]
+        raise ApiError(answer.status, "NotJson", f"expected a JSON object from {self.url}, got {got!r}")
 
     def find(self, path: str, query: Mapping[str, str] | None = None) -> Json | None:
         """Return the object at `path`; `None` if there is none."""
@@ -184,7 +192,7 @@ class ApiServer:
             method,
             f"{self.url}{path}" + (f"?{urlencode(query)}" if query else ""),
             body=content,
-            headers={"Accept": JSON, "Content-Type": content_type, **self.credentials()},
+            headers=urllib3.HTTPHeaderDict({"Accept": JSON, "Content-Type": content_type}) | self.credentials(),
             preload_content=preload,
             timeout=urllib3.Timeout(connect=_REQUEST_SECONDS, read=silence_seconds),
             # A connection that the server closed in the meantime may be reopened, but no request is sent twice.
@@ -210,7 +218,7 @@ def refusal(status: int, data: bytes) -> ApiError:
         answer = json.loads(data)
         return ApiError(status, answer.get("reason", ""), answer["message"])
     except (ValueError, KeyError, AttributeError):
-        return ApiError(status, "", data.decode(errors="replace").strip())
+        return ApiError(status, "", data.decode(errors="replace").strip() or f"HTTP {status}")
 
 
 @dataclass

@@ -1,6 +1,7 @@
 import json
 from collections.abc import Generator
 from dataclasses import replace
+from itertools import permutations
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from cli.deployed import (
     Deployed,
     JobRef,
     Kubectl,
+    choose_job,
     deployed,
     deployed_by_kubeconfig,
     observed_by_kubeconfig,
@@ -195,6 +197,16 @@ def test_a_name_that_several_namespaces_have_is_refused(server: Played, two_team
     with pytest.raises(Halt, match="use research/tiny or product/tiny"):
         two_teams.find("tiny")
     assert two_teams.find("product/tiny").namespace == "product"
+
+
+def test_of_several_kinds_with_one_name_a_jobset_is_meant() -> None:
+    kinds = [JobRef("eval", "default", "", kind) for kind in ("Job", "JobSet", "RayJob")]
+    for jobs in permutations(kinds):
+        assert choose_job("namespace default", jobs, "eval").kind == "JobSet"
+        rest = [job for job in jobs if job.kind != "JobSet"]
+        assert choose_job("namespace default", rest, "default/eval").kind == "Job"
+        with pytest.raises(Halt, match="use default/eval or other/eval$"):
+            choose_job("namespace default", [*jobs, JobRef("eval", "other", "")], "eval")
 
 
 def test_a_namespace_that_one_may_not_look_into_has_no_job_of_ones_own(server: Played, two_teams: Deployed) -> None:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -175,6 +176,31 @@ def test_without_a_terminal_no_name_in_the_list_is_cut(server: Played, storage: 
     shown = Console(file=io.StringIO(), width=40)
     assert jobs(stack(server, storage), shown, json=False) == 0
     assert [line for line in read_output(shown).splitlines() if line.startswith(f"{name}  research ")]
+
+
+@pytest.mark.parametrize("width", [54, 80])
+@pytest.mark.parametrize("show", [jobs, partial(status, name=None)])
+def test_a_narrow_terminal_cuts_names_before_the_state(
+    show: Callable[..., int], width: int, server: Played, storage: Path
+) -> None:
+    name = "a-name-of-a-job-that-has-more-characters-than-a-narrow-terminal-has"
+    server.change(JOBSETS, api_objects.jobset(name=name))
+    server.change(WORKLOADS, waiting(name))
+    there = replace(stack(server, storage), jobs=(JobRef("tiny", "research", ""), JobRef(name, "research", "")))
+    shown = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
+    assert show(there, console=shown, json=False) == 0
+    (line,) = [line for line in read_output(shown).splitlines() if line.startswith("a-na")]
+    assert "…" in line
+    assert "queued" in line
+    assert "research, position 1" in line
+
+
+def test_without_a_terminal_no_line_of_a_status_is_cut(server: Played, storage: Path) -> None:
+    shown = Console(file=io.StringIO(), width=20)
+    assert status(stack(server, storage), None, shown, json=False) == 0
+    lines = read_output(shown).splitlines()
+    assert "queue research 16 of 16 chips of v6e, 1 admitted, 1 waiting" in [re.sub(" +", " ", each) for each in lines]
+    assert all(each == each.rstrip() for each in lines)
 
 
 def test_all_jobs_are_listed_with_their_place_in_line(server: Played, storage: Path) -> None:

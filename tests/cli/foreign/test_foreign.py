@@ -12,7 +12,7 @@ from cli.main import app
 from cli.observed.foreign import read_foreign
 from cli.observed.observe import Observer, folder_of
 from infra.cluster.job_state import Kind, State
-from infra.cluster.kubernetes import ApiServer
+from infra.cluster.kubernetes import ApiServer, refusal
 from infra.stack.project import ProjectError
 from tests.cli.api_server import Played, playing
 from tests.cli.foreign.clusters import (
@@ -238,6 +238,21 @@ def test_a_missing_right_is_named(refused: str, answer: Answer, run: Run) -> Non
     assert f"you may not {RIGHTS[refused]}" in " ".join(found["notes"])
     waits = [each["position"] for each in found["jobs"] if each["name"] == "eval"]
     assert waits == [None if "all namespaces" in RIGHTS[refused] else 2]
+
+
+@pytest.mark.parametrize(
+    ("status", "advice"), [(401, "log in again"), (403, "a user who may read the cluster"), (503, "a kubeconfig")]
+)
+def test_a_cluster_that_refuses_all_is_reported_without_teams(status: int, advice: str, run: Run) -> None:
+    played = foreign(*busy())
+    played.refused["/apis/jobset.x-k8s.io"] = status
+    found = " ".join(run(played, "list", exit_status=1).stderr.split())
+    assert advice in found
+    assert "members" not in found
+
+
+def test_a_response_without_content_has_its_status() -> None:
+    assert str(refusal(503, b"")) == "HTTP 503"
 
 
 @pytest.mark.parametrize("command", ["list", "status", "explain", "report", "logs"])

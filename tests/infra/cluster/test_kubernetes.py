@@ -8,18 +8,22 @@ import threading
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from email.message import Message
 from functools import partial
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler, HTTPServer, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
+from urllib3 import HTTPResponse, PoolManager
 from urllib3.exceptions import HTTPError
 
-from infra.cluster.kubernetes import ApiServer, CredentialsError, Json, kubeconfig
+from infra.cluster.kubeconfig import read_access
+from infra.cluster.kubernetes import ApiError, ApiServer, CredentialsError, Json, kubeconfig
 from sandbox import certificates
 from sandbox.providers.cluster import Cluster
 from sandbox.site import Site
+from tests.cli.api_server import serving
 
 
 @pytest.fixture(scope="module")
@@ -180,6 +184,7 @@ def _write(folder: Path, cluster: Json, user: Json) -> str:
     ("user", "sent"),
     [
         ({"tokenFile": "token"}, "Bearer of-file"),
+        ({"token": "of-block\n"}, "Bearer of-block"),
         ({"username": "ann", "password": "word"}, "Basic YW5uOndvcmQ="),
         ({"auth-provider": {"name": "oidc", "config": {"id-token": "of-provider"}}}, "Bearer of-provider"),
         ({"exec": {"command": "./plugin", "args": ["of-plugin"], "apiVersion": "v1"}}, "Bearer of-plugin-word"),
@@ -269,12 +274,149 @@ def test_a_key_pair_identifies_its_user(of_plugin: bool, site: Site, tmp_path: P
         ({"command": "false"}, "exit status 1: "),
         ({"command": "echo", "args": ["{}"]}, "expected an ExecCredential, got"),
         ({"command": "echo", "args": ['{"status": {}}']}, "it gave neither a token nor a certificate"),
+        ({"command": "echo", "args": ['{"status": {"token": "secret", }}']}, "expected an ExecCredential, got '{'$"),
+        *(
+            (
+                {"command": "echo", "args": [json.dumps({"status": {"token": "secret", "expirationTimestamp": ends}})]},
+                f"expected a time with its zone as expirationTimestamp, got {ends!r}$",
+            )
+            for ends in ("soon", "2030-01-01T00:00:00", 5)
+        ),
     ],
 )
 def test_a_plugin_that_fails_is_named_with_the_reason(plugin: Json, why: str, tmp_path: Path) -> None:
     paths = _write(tmp_path, {"server": "https://127.0.0.1:1"}, {"exec": {**plugin, "apiVersion": "v1"}})
     with pytest.raises(CredentialsError, match=f"^the credential plugin {plugin['command']} failed: {why}"):
         ApiServer.of_kubeconfig(paths, None)
+
+
+@pytest.mark.parametrize("token", ["se\ncret", "secr€t"])
+@pytest.mark.parametrize("in_file", [False, True])
+def test_a_token_that_no_header_can_have_is_not_printed(token: str, in_file: bool, tmp_path: Path) -> None:
+    paths = _write(tmp_path, {"server": "http://127.0.0.1:1"}, {"tokenFile": "token"} if in_file else {"token": token})
+    (tmp_path / "user" / "token").write_text(token)
+    with pytest.raises(CredentialsError, match=r"^the token has characters other than printable ASCII$"):
+        ApiServer.of_kubeconfig(paths, None)[0].request("GET", "/one")
+
+
+@pytest.fixture
+def requests() -> Generator[tuple[str, list[tuple[str, Message]]]]:
+    """An HTTP server without TLS, and the line and headers of each request that it received."""
+    seen: list[tuple[str, Message]] = []
+
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            seen.append((self.requestline, self.headers))
+            self.send_response(200 if self.command == "GET" else 502)
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+        do_CONNECT = do_GET
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with serving(ThreadingHTTPServer(("127.0.0.1", 0), Answer)) as server:
+        yield f"127.0.0.1:{server.server_port}", seen
+
+
+@pytest.mark.parametrize("in_variable", [False, True])
+@pytest.mark.parametrize(("scheme", "line"), [("http", "GET http://k8s.invalid/one"), ("https", "CONNECT k8s.invalid")])
+def test_a_proxy_is_used(
+    in_variable: bool,
+    scheme: str,
+    line: str,
+    requests: tuple[str, list[tuple[str, Message]]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    address, seen = requests
+    cluster = {"server": f"{scheme}://k8s.invalid", "proxy-url": f"http://ann:w%40rd@{address}"}
+    if in_variable:
+        del cluster["proxy-url"]
+        monkeypatch.setenv(f"{scheme}_proxy", f"ann:w%40rd@{address}")
+        monkeypatch.setenv("no_proxy", "example.com")
+    api = ApiServer.of_kubeconfig(_write(tmp_path, cluster, {"token": "ours"}), None)[0]
+    with nullcontext() if scheme == "http" else pytest.raises(HTTPError):
+        api.request("GET", "/one")
+    requested, headers = seen[0]
+    assert requested.startswith(line)
+    assert headers["Proxy-Authorization"] == "Basic YW5uOndAcmQ="
+
+
+@pytest.mark.parametrize(
+    ("host", "is_direct"),
+    [
+        ("k8s.example.com", True),
+        ("10.1.2.3", True),
+        ("127.64.0.1", True),
+        ("localhost", True),
+        ("[::1]", True),
+        ("11.1.2.3", False),
+        ("example.org", False),
+    ],
+)
+def test_hosts_of_no_proxy_and_this_machine_are_reached_directly(
+    host: str, is_direct: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("https_proxy", "http://proxy.invalid:3128")
+    monkeypatch.setenv("no_proxy", ".example.com,10.0.0.0/8,a/b")
+    paths = _write(tmp_path, {"server": f"https://{host}:6443"}, {"token": "ours"})
+    assert read_access(paths, None).proxy == (None if is_direct else "http://proxy.invalid:3128")
+
+
+def test_a_proxy_that_is_not_http_is_an_error_without_its_password(tmp_path: Path) -> None:
+    cluster = {"server": "https://k8s.invalid", "proxy-url": "socks5://ann:secret@127.0.0.1:1080"}
+    with pytest.raises(
+        CredentialsError, match=r"^the proxy has a URL of socks5, which is not supported; use one of http or https$"
+    ):
+        ApiServer.of_kubeconfig(_write(tmp_path, cluster, {"token": "ours"}), None)
+
+
+def test_a_user_who_acts_as_another_says_so(requests: tuple[str, list[tuple[str, Message]]], tmp_path: Path) -> None:
+    address, seen = requests
+    user: Json = {"token": "ours", "as": "bob", "as-uid": "7", "as-groups": ["one", "two"]}
+    paths = _write(tmp_path, {"server": f"http://{address}"}, user)
+    ApiServer.of_kubeconfig(paths, None)[0].request("GET", "/one")
+    ((_, headers),) = seen
+    sent = {name: headers.get_all(f"Impersonate-{name}") for name in ("User", "Uid", "Group")}
+    assert sent == {"User": ["bob"], "Uid": ["7"], "Group": ["one", "two"]}
+    assert headers["Authorization"] == "Bearer ours"
+
+
+def test_extra_fields_of_another_user_are_an_error(tmp_path: Path) -> None:
+    paths = _write(tmp_path, {"server": "http://127.0.0.1:1"}, {"as": "bob", "as-user-extra": {"a": ["b"]}})
+    with pytest.raises(CredentialsError, match="as-user-extra"):
+        ApiServer.of_kubeconfig(paths, None)
+
+
+@pytest.mark.parametrize("content", [b"<html>", b"[]", b"null", b"\xff"])
+def test_an_answer_that_is_no_json_object_is_an_error(content: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = PoolManager()
+    monkeypatch.setattr(pool, "request", lambda *_, **__: HTTPResponse(content, status=200))  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+    with pytest.raises(ApiError, match="^expected a JSON object from http://any, got "):
+        ApiServer("http://any", pool).find("/one")
+
+
+@pytest.mark.parametrize("kind", ["cluster", "user"])
+def test_what_a_context_names_must_exist(kind: str, site: Site, tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    _kubeconfig(site, "127.0.0.1:1", path)
+    content = json.loads(path.read_text())
+    content["contexts"][1]["context"][kind] = "gone"
+    path.write_text(json.dumps(content))
+    with pytest.raises(CredentialsError, match=f"^{path} has no {kind} 'gone', which its context 'second' names$"):
+        ApiServer.of_kubeconfig(str(path), None)
+
+
+def test_an_empty_file_is_no_error_and_a_namespace_may_be_a_number(site: Site, tmp_path: Path) -> None:
+    empty, path = tmp_path / "empty", tmp_path / "config"
+    empty.touch()
+    _kubeconfig(site, "127.0.0.1:1", path)
+    content = json.loads(path.read_text())
+    content["contexts"][1]["context"]["namespace"] = 123
+    path.write_text(json.dumps(content))
+    assert ApiServer.of_kubeconfig(f"{empty}:{path}", None)[1] == "123"
 
 
 @pytest.mark.parametrize(
