@@ -60,7 +60,9 @@ def test_every_file_that_is_named_exists(document: Path):
 
 
 def test_make_without_a_target_lists_all_of_them() -> None:
-    shown = subprocess.run(["make", "--no-print-directory"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    shown = subprocess.run(
+        ["make", "--no-print-directory"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
     expected = {target.words: target.about for target in targets()}
     assert dict(re.split(r"(?<=\S)  +", line, maxsplit=1) for line in shown.splitlines()) == expected
 
