@@ -17,9 +17,8 @@ from cli.observed.snapshot import JobStatus, Node, Queue, Share, SliceJob, Snaps
 from infra.cluster.job_pods import POD_LABELS, newest
 from infra.cluster.job_state import Workload, chips_of, existing_run_of, folder_of, kind_of, steps_of, workload_of
 from infra.cluster.kubernetes import FORBIDDEN, UNREACHABLE, ApiError, ApiServer, Json, right
-from infra.review.admission.live import cohort_of
 from infra.stack.cost import BILL_OUTPUT, read_bill
-from infra.stack.manifests import Object, amount, condition, conditions, is_true, moment
+from infra.stack.manifests import Object, amount, cohort_of, condition, conditions, is_true, moment
 from infra.stack.names import (
     ACCELERATOR_LABEL,
     BUDGET_ANNOTATION,

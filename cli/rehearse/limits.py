@@ -10,7 +10,7 @@ from infra.cluster.kueue_objects import CONFIG_MAP
 from infra.review.admission import live
 from infra.review.admission.manifests import obstacle, pod_sets, requests, usable_flavors
 from infra.review.admission.rehearsal import Outcome, Verdict
-from infra.stack.manifests import Object, amount, condition, is_true, selects
+from infra.stack.manifests import Object, amount, cohort_of, condition, is_true, selects
 from infra.stack.names import (
     GATES,
     KUEUE_API_VERSION,
@@ -185,7 +185,7 @@ def _of_queue(submission: Submission) -> Iterator[Gap]:
 
 
 def _of_cohort(submission: Submission) -> Iterator[Gap]:
-    name = live.cohort_of(submission.queue)
+    name = cohort_of(submission.queue)
     if name is None:
         return
     cohort = submission.objects.named("cohorts", name)

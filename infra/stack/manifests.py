@@ -29,6 +29,11 @@ _SCALES = {
 _QUANTITY = re.compile(rf"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)({'|'.join(_SCALES)})")
 
 
+def cohort_of(queue: Object) -> str | None:
+    """Return the cohort of a ClusterQueue, in either version of the API."""
+    return queue["spec"].get("cohortName") or queue["spec"].get("cohort") or None
+
+
 def manifest(
     api_version: str,
     kind: str,

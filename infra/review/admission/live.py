@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from infra.review.admission import manifests
 from infra.review.admission.situation import Admission, PodSet, Queue, Situation, Workload
-from infra.stack.manifests import Object, amount, condition
+from infra.stack.manifests import Object, amount, cohort_of, condition
 from infra.stack.names import TPU_RESOURCE
 
 _PREEMPTION = {"withinClusterQueue": "Never", "reclaimWithinCohort": "Never"}
@@ -16,11 +16,6 @@ _FUNGIBILITY = {"whenCanBorrow": "MayStopSearch", "whenCanPreempt": "TryNextFlav
 _OLD_WORDS = {"Borrow": "MayStopSearch", "Preempt": "MayStopSearch"}
 """Values of v1beta1 that v1beta2 renames."""
 _NEVER_PREEMPTED = 2**31 - 1
-
-
-def cohort_of(queue: Object) -> str | None:
-    """Return the cohort of a ClusterQueue, in either version of the API."""
-    return queue["spec"].get("cohortName") or queue["spec"].get("cohort") or None
 
 
 def is_stopped(queue: Object) -> bool:

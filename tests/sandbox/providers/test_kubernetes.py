@@ -101,7 +101,8 @@ def alone() -> Alone:
     """A plugin whose cluster does not answer, an object it made earlier, and the warnings it gives."""
     plugin, warnings = KubernetesPlugin(), list[str]()
     contexts = "contexts: [{name: x, context: {cluster: c, user: u}}]\ncurrent-context: x\n"
-    plugin.config = {"kubeconfig": f"{KUBECONFIG % '127.64.0.1:1'}{contexts}"}
+    known_user = KUBECONFIG.replace("users: []", "users: [{name: u, user: {}}]")
+    plugin.config = {"kubeconfig": f"{known_user % '127.64.0.1:1'}{contexts}"}
     plugin.warn = lambda urn, message: warnings.append(message)
     inputs = checked("core/v1:ConfigMap", named())
     return plugin, Resource(urn("core/v1:ConfigMap"), "team/n", inputs, inputs), warnings
