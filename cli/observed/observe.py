@@ -74,7 +74,9 @@ def require_answer(snapshot: Snapshot) -> Snapshot:
     if snapshot.answered:
         return snapshot
     raise Halt(
-        "expected the cluster to answer, got:\n" + "\n".join(f"  {note}" for note in snapshot.notes) + "\n"
+        "expected a cluster that answers, and whose jobs you may read, got:\n"
+        + "\n".join(f"  {note}" for note in snapshot.notes)
+        + "\n"
         f"To find the cause: {snapshot.reader.command('doctor')}"
     )
 

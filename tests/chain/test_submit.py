@@ -170,7 +170,9 @@ def test_what_a_rule_forbids_is_not_submitted_and_every_error_is_reported(ada: M
 
 
 def test_a_namespace_of_others_and_a_missing_kubeconfig_are_reported(ada: Member, tmp_path: Path) -> None:
-    assert "a team that you are a member of" in ada.refused("list", status=1, namespace="second")
+    assert "you may not list jobsets.jobset.x-k8s.io in namespace second" in ada.refused(
+        "list", status=1, namespace="second"
+    )
     told = ada.refused("status", "--kubeconfig", str(tmp_path / "none"), status=1)
     assert "expected a kubeconfig of a cluster that answers" in told
     assert "--yes" in ada.refused("submit", ada.file(**training("unconfirmed")), status=1)

@@ -328,5 +328,7 @@ def test_a_watch_goes_on_with_the_job_that_takes_the_place_of_its_own(server: Pl
 
 def test_a_cluster_that_does_not_answer_is_reported(server: Played, storage: Path) -> None:
     server.refused = dict.fromkeys(ALL_PATHS, 503)
-    with pytest.raises(Halt, match=r"expected the cluster to answer, got:\n  cannot read .*503"):
+    with pytest.raises(
+        Halt, match=r"expected a cluster that answers, and whose jobs you may read, got:\n  cannot read .*503"
+    ):
         status(stack(server, storage), None, console(), json=False)
