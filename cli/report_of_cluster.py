@@ -21,11 +21,10 @@ from infra.cluster.kubernetes import right
 from infra.review.admission.situation import PodSet
 from infra.stack.cost import per_hour
 from infra.stack.manifests import Condition
-from infra.stack.names import ACCELERATOR_LABEL, KUEUE_API_VERSION, NODES
+from infra.stack.names import ACCELERATOR_LABEL, FLAVORS, NODES
 from workloads.report.command import Asked
 from workloads.spec.base import Spec
 
-_FLAVORS = f"/apis/{KUEUE_API_VERSION}/resourceflavors"
 _UNKNOWN = "steps, loss, goodput and dollars spent: the job keeps no records in a bucket"
 
 
@@ -128,7 +127,7 @@ def _words(evicted: Condition) -> str:
 
 def _price(deployed: Deployed, job: JobStatus) -> Price:
     """Return the list price of the chips that a job has, from the labels of its flavors and their nodes."""
-    own, foreign = job.workload, deployed.foreign
+    own = job.workload
     if own is None and not job.has_workloads:
         return Price(None, "not known: its Workload cannot be read")
     if own is None or not own.flavors or not own.chips:
@@ -136,9 +135,9 @@ def _price(deployed: Deployed, job: JobStatus) -> Price:
     flavor, *others = own.flavors
     if others:
         return Price(None, f"its chips are of several flavors: {', '.join(own.flavors)}")
-    reader = Reader(deployed.api, foreign.kueue) if foreign and foreign.kueue else Reader(deployed.api)
-    found = reader.read([(_FLAVORS, {}), (NODES, {"labelSelector": ACCELERATOR_LABEL})])
-    flavors = [each for each in found[_FLAVORS] if each["metadata"]["name"] == flavor]
+    reader = Reader.of(deployed)
+    found = reader.read([(FLAVORS, {}), (NODES, {"labelSelector": ACCELERATOR_LABEL})])
+    flavors = [each for each in found[FLAVORS] if each["metadata"]["name"] == flavor]
     if not flavors:
         unread = "; ".join(note for note in reader.notes if "resourceflavors" in note)
         return Price(None, unread or f"there is no ResourceFlavor {flavor}")

@@ -1,17 +1,17 @@
 """Checks a cluster that no stack of this project deployed, with GET requests only."""
 
 import re
-from collections import Counter
 
-from cli.doctor.capacity import check_active, check_slice, slices_of
+from cli.doctor.capacity import check_active, check_slice, quota_by_flavor, slices_of
 from cli.doctor.checks import Check, Findings, NotAsked, Scope, failed, judge, ok, skipped
-from cli.observed.cluster import node_of, queue_of
+from cli.observed.cluster import node_of
 from cli.render import counted
 from infra.cluster.kubernetes import FORBIDDEN, ApiError, Json, right
 from infra.stack.manifests import Object, condition
 from infra.stack.names import (
     ACCELERATOR_LABEL,
     EVENTS,
+    FLAVORS,
     JOBS,
     JOBSET_API_VERSION,
     JOBSET_GROUP,
@@ -25,6 +25,7 @@ from infra.stack.names import (
     PODS,
     QUEUES,
     WORKLOADS,
+    everywhere,
 )
 
 _VERSION_LABEL = "app.kubernetes.io/version"
@@ -34,10 +35,9 @@ _INSTALL = {
 }
 _GROUPS = {"JobSet": (JOBSET_GROUP, JOBSET_API_VERSION), "Kueue": (KUEUE_GROUP, KUEUE_API_VERSION)}
 _NAMESPACES = {"JobSet": JOBSET_NAMESPACE, "Kueue": KUEUE_NAMESPACE}
-_FLAVORS = f"/apis/{KUEUE_API_VERSION}/resourceflavors"
 _TAG = re.compile(r":v?(\d[\w.-]*)(@|$)")
 _OF_JOBS = (JOBSETS, WORKLOADS, JOBS, PODS, EVENTS, LOCAL_QUEUES)
-_OF_CLUSTER = (WORKLOADS.replace("namespaces/{}/", ""), QUEUES, _FLAVORS, NODES)
+_OF_CLUSTER = (everywhere(WORKLOADS), QUEUES, FLAVORS, NODES)
 
 
 def apis(scope: Scope) -> Findings:
@@ -102,11 +102,9 @@ def _active(subject: str, words: str, found: Json) -> Check:
 
 def flavors(scope: Scope) -> Findings:
     """Check that each flavor has nodes."""
-    given: Counter[str] = Counter()
-    for share in (share for queue in _listed(scope, QUEUES) for share in queue_of(queue, {}).shares):
-        given[share.flavor] += share.quota
+    given = quota_by_flavor(_listed(scope, QUEUES))
     nodes = [(node["metadata"].get("labels", {}), node_of(node).chips) for node in _listed(scope, NODES)]
-    for flavor in _listed(scope, _FLAVORS):
+    for flavor in _listed(scope, FLAVORS):
         name, wanted = flavor["metadata"]["name"], flavor["spec"].get("nodeLabels", {})
         chips = [count for labels, count in nodes if wanted.items() <= labels.items()]
         labels = ", ".join(f"{key}={value}" for key, value in wanted.items())

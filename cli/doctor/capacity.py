@@ -7,9 +7,10 @@ from cli.doctor.checks import Check, Findings, Google, Scope, failed, judge, ok,
 from cli.observed.cluster import find_hostless, node_of, queue_of
 from infra.cluster.kubernetes import ApiError, Json
 from infra.stack.command_lines import replacing
-from infra.stack.manifests import condition, is_true
+from infra.stack.manifests import Object, condition, is_true
 from infra.stack.names import (
     ACCELERATOR_LABEL,
+    FLAVORS,
     JOBSET_API_VERSION,
     JOBSET_NAMESPACE,
     JOBSETS,
@@ -31,14 +32,20 @@ from workloads.spec import BAD_HOST_KEY
 _UNLIMITED = -1
 
 
+def quota_by_flavor(queues: Iterable[Object]) -> Counter[str]:
+    """Return the chips that ClusterQueues give out of each flavor."""
+    given: Counter[str] = Counter()
+    for share in (share for queue in queues for share in queue_of(queue, {}).shares):
+        given[share.flavor] += share.quota
+    return given
+
+
 def quotas(scope: Scope) -> Findings:
     """Check that queues give out no more chips than the nodes have."""
-    given: Counter[str] = Counter()
-    for share in (share for queue in scope.listed(QUEUES) for share in queue_of(queue, {}).shares):
-        given[share.flavor] += share.quota
+    given = quota_by_flavor(scope.listed(QUEUES))
     nodes = scope.listed(NODES)
     groups: Mapping[str, SliceGroup] = scope.settings.slices if scope.settings else {}
-    for flavor in scope.listed(f"/apis/{KUEUE_API_VERSION}/resourceflavors"):
+    for flavor in scope.listed(FLAVORS):
         name, labels = flavor["metadata"]["name"], flavor["spec"].get("nodeLabels", {})
         chips = sum(node_of(node).chips for node in nodes if labels.items() <= node["metadata"]["labels"].items())
         quota, group = given[name], groups.get(name)

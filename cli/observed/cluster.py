@@ -48,7 +48,7 @@ _REQUESTS_AT_ONCE = 8
 
 def read_cluster(deployed: Deployed, at: float) -> Snapshot:
     """Return everything that can be read from the cluster of a stack. `at` is the current time."""
-    reader, namespaces = Reader(deployed.api), deployed.namespaces
+    reader, namespaces = Reader.of(deployed), deployed.namespaces
     of_jobset = {"labelSelector": JOBSET_LABEL}
     found = reader.read(
         [
@@ -120,6 +120,12 @@ class Reader:
     """Paths that this user may not read."""
     errors: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
     """Other paths that could not be read, by error."""
+
+    @classmethod
+    def of(cls, deployed: Deployed) -> "Reader":
+        """Return a reader of the cluster of a stack, or of a foreign cluster."""
+        foreign = deployed.foreign
+        return cls(deployed.api, foreign.kueue) if foreign and foreign.kueue else cls(deployed.api)
 
     def read(self, wanted: Sequence[tuple[str, Mapping[str, str]]]) -> dict[str, list[Json]]:
         """Return the objects of each path. `wanted` has paths with their queries."""

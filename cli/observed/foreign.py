@@ -26,6 +26,7 @@ from infra.stack.names import (
     QUEUE_LABEL,
     QUEUES,
     WORKLOADS,
+    everywhere,
 )
 
 _BUCKET = "gs://"
@@ -36,12 +37,12 @@ def read_foreign(deployed: Deployed, at: float) -> Snapshot:
     """Return everything that can be read of a namespace of a foreign cluster. `at` is the current time."""
     foreign = deployed.foreign
     assert foreign, "a stack is read by read_cluster"
-    reader = Reader(deployed.api, foreign.kueue) if foreign.kueue else Reader(deployed.api)
+    reader = Reader.of(deployed)
     found = _read(reader, foreign)
     queues = _Queues.of(found[LOCAL_QUEUES], _readable(reader, foreign, LOCAL_QUEUES))
     workloads = [queues.resolve(each) for each in found[WORKLOADS]]
     # Who may not see all workloads does not know who is ahead.
-    complete = reader.has_read(_everywhere(WORKLOADS)) and reader.has_read(_everywhere(LOCAL_QUEUES))
+    complete = reader.has_read(everywhere(WORKLOADS)) and reader.has_read(everywhere(LOCAL_QUEUES))
     has_pods = reader.has_read(PODS.format(foreign.namespace))
     seen = _Seen(Admitted(workloads), complete, has_pods, _readable(reader, foreign, WORKLOADS), at)
     jobs = list(_jobs(foreign, found, queues, seen))
@@ -78,13 +79,9 @@ class _Seen:
     at: float
 
 
-def _everywhere(path: str) -> str:
-    return path.replace("namespaces/{}/", "")
-
-
 def _readable(reader: Reader, foreign: Foreign, path: str) -> bool:
     """Return whether Kueue's objects of the namespace could be read, whether or not those of all namespaces could."""
-    return bool(foreign.kueue) and any(map(reader.has_read, (_everywhere(path), path.format(foreign.namespace))))
+    return bool(foreign.kueue) and any(map(reader.has_read, (everywhere(path), path.format(foreign.namespace))))
 
 
 def _read(reader: Reader, foreign: Foreign) -> Mapping[str, Sequence[Json]]:
@@ -99,13 +96,13 @@ def _read(reader: Reader, foreign: Foreign) -> Mapping[str, Sequence[Json]]:
         *((path.format(foreign.namespace), own[path]) for path in own),
     ]
     if foreign.kueue:
-        wanted += [(QUEUES, {}), *((_everywhere(path), {}) for path in (WORKLOADS, LOCAL_QUEUES))]
+        wanted += [(QUEUES, {}), *((everywhere(path), {}) for path in (WORKLOADS, LOCAL_QUEUES))]
     read = reader.read(wanted)
     found = dict.fromkeys((JOBSETS, QUEUES, WORKLOADS, LOCAL_QUEUES), list[Json]())
     found |= {path: read[path.format(foreign.namespace)] for path in (NODES, *own)}
     if foreign.kueue:
-        found |= {QUEUES: read[QUEUES], **{path: read[_everywhere(path)] for path in (WORKLOADS, LOCAL_QUEUES)}}
-        refused = [path for path in (WORKLOADS, LOCAL_QUEUES) if not reader.has_read(_everywhere(path))]
+        found |= {QUEUES: read[QUEUES], **{path: read[everywhere(path)] for path in (WORKLOADS, LOCAL_QUEUES)}}
+        refused = [path for path in (WORKLOADS, LOCAL_QUEUES) if not reader.has_read(everywhere(path))]
         near = reader.read([(path.format(foreign.namespace), {}) for path in refused])
         found |= {path: near[path.format(foreign.namespace)] for path in refused}
     return {path: [{"spec": {}, **each} for each in items] for path, items in found.items()}

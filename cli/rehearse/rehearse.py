@@ -102,7 +102,7 @@ def command(path: Path, chosen: tuple[str | None, str | None, str | None], conso
     try:
         api, default = ApiServer.of_kubeconfig(kubeconfig, context)
     except CredentialsError as error:
-        raise _no_answer(error) from None
+        raise no_answer(error) from None
     file = job_file.read(path, namespace, default)
     try:
         with waiting("reading the queues"):
@@ -110,7 +110,7 @@ def command(path: Path, chosen: tuple[str | None, str | None, str | None], conso
     except (*UNREACHABLE, NoKueueError) as error:
         if file.errors:
             file.refuse(())
-        raise _no_answer(error) from None
+        raise no_answer(error) from None
     found = rehearse_file(file, objects)
     if json:
         console.out(as_json({"jobs": found, "left_out": file.left_out}))
@@ -119,7 +119,8 @@ def command(path: Path, chosen: tuple[str | None, str | None, str | None], conso
     return 0 if all(each.starts for each in found) else NEGATIVE
 
 
-def _no_answer(error: Exception) -> Halt:
+def no_answer(error: Exception) -> Halt:
+    """Return the error of a cluster whose queues cannot be read."""
     if isinstance(error, NoKueueError):
         return Halt(str(error))
     return Halt(f"expected a kubeconfig of a cluster that answers, got: {error}")

@@ -13,10 +13,10 @@ from rich.console import Console
 from cli import stack_file
 from cli.answer import NEGATIVE, Form, Halt, as_json, waiting, write
 from cli.rehearse.price import price
-from cli.rehearse.rehearse import fair_sharing
+from cli.rehearse.rehearse import fair_sharing, no_answer
 from cli.selected import default_stack
 from infra.cluster import kueue_objects
-from infra.cluster.kubernetes import UNREACHABLE, ApiServer, CredentialsError
+from infra.cluster.kubernetes import UNREACHABLE, ApiServer
 from infra.cluster.kueue_objects import KueueObjects, NoKueueError
 from infra.review.admission.situation import PodSet
 from infra.review.replay.drawn import Distribution, draw
@@ -33,7 +33,7 @@ from infra.stack.settings.yaml_file import read_yaml, shown
 
 _MAX_ERRORS = 50
 """Number of errors of a trace to show."""
-_SPOT = "Google's interruptions of spot are not simulated; --failures-per-day stands for them"
+_SPOT = "Google's interruptions of spot are not simulated; include them in --failures-per-day"
 _KINDS = "a .csv, .json or .yaml file"
 
 
@@ -154,10 +154,8 @@ def _objects(asked: Asked) -> KueueObjects:
         api, namespace = ApiServer.of_kubeconfig(*asked.cluster)
         with waiting("reading the queues"):
             return kueue_objects.read(api, namespace)
-    except NoKueueError as error:
-        raise Halt(str(error)) from None
-    except (CredentialsError, *UNREACHABLE) as error:
-        raise Halt(f"expected a kubeconfig of a cluster that answers, got: {error}") from None
+    except (*UNREACHABLE, NoKueueError) as error:
+        raise no_answer(error) from None
 
 
 def _trace(asked: Asked, objects: KueueObjects | None, fleets: Sequence[Fleet]) -> Trace:

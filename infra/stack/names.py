@@ -87,6 +87,7 @@ JOBSETS = f"/apis/{JOBSET_API_VERSION}/namespaces/{{}}/jobsets"
 WORKLOADS = f"/apis/{KUEUE_API_VERSION}/namespaces/{{}}/workloads"
 LOCAL_QUEUES = f"/apis/{KUEUE_API_VERSION}/namespaces/{{}}/localqueues"
 QUEUES = f"/apis/{KUEUE_API_VERSION}/clusterqueues"
+FLAVORS = f"/apis/{KUEUE_API_VERSION}/resourceflavors"
 """API paths of collections, with a placeholder for the namespace."""
 COLLECTIONS = {"JobSet": JOBSETS, "Job": JOBS}
 """The same of the jobs whose pods can be found, by their kind."""
@@ -137,6 +138,11 @@ its name; everything else of a team is in one folder below this one. The pods of
 (`infra.identity`)."""
 ON_HOSTS = "all_nodes"
 """Placeholder of the namespace for pods that act as their node. No namespace can have this name."""
+
+
+def everywhere(path: str) -> str:
+    """Return the path of a collection in all namespaces."""
+    return path.replace("namespaces/{}/", "")
 
 
 def slice_pool(group_name: str, index: int) -> str:

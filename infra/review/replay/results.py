@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from math import ceil
 
+from infra.review.replay.fleet import Fleet
 from infra.review.replay.simulation import Replayed, Run
 from workloads.spec.base import Spec
 
@@ -84,7 +85,7 @@ def summarize(found: Replayed, starved_hours: float) -> Summary:
     """Return the results of a replay. A job that waits for `starved_hours` is starved."""
     hours = _chip_hours(found)
     unknown = tuple(group.name for group in found.fleet.groups.values() if group.usd_per_chip_hour is None)
-    usd, idle_usd = (None if unknown else round(each, 2) for each in _dollars(found))
+    usd, idle_usd = (None if unknown else round(each, 2) for each in _dollars(found.fleet, hours))
     total = _sum(hours.values())
     starved = [run for run in found.runs if run.waited >= starved_hours or not run.admissible]
     starved.sort(key=lambda run: -run.waited)
@@ -148,12 +149,12 @@ def _sum(hours: Iterable[ChipHours]) -> ChipHours:
     return ChipHours(**{key: round(sum(getattr(each, key) for each in listed), 1) for key in ChipHours.model_fields})
 
 
-def _dollars(found: Replayed) -> tuple[float, float]:
+def _dollars(fleet: Fleet, hours: Mapping[str, ChipHours]) -> tuple[float, float]:
     """Return US dollars for all chip-hours and for idle ones, at known prices."""
     usd = idle = 0.0
-    for flavor, hours in _chip_hours(found).items():
-        price = found.fleet.groups[flavor].usd_per_chip_hour or 0.0
-        usd, idle = usd + price * hours.paid, idle + price * hours.idle
+    for flavor, each in hours.items():
+        price = fleet.groups[flavor].usd_per_chip_hour or 0.0
+        usd, idle = usd + price * each.paid, idle + price * each.idle
     return usd, idle
 
 
