@@ -33,7 +33,7 @@ MAKERS: dict[str, Callable[[], str]] = {
     "explanation/benchmarks.md": lambda: benchmarks_reference.with_designs(
         (DOCS / "explanation" / "benchmarks.md").read_text()
     ),
-    "explanation/reliability.md": lambda: with_catalogue((DOCS / "explanation" / "reliability.md").read_text()),
+    "reference/faults.md": lambda: with_catalogue((DOCS / "reference" / "faults.md").read_text()),
     "tutorials/llama-on-v6e.md": lambda: llama_stack.with_figures(llama_stack.TUTORIAL.read_text()),
     "reference/exit-codes.md": exit_codes_reference.reference,
     "reference/command-line.md": command_line_reference.reference,

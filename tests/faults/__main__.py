@@ -1,6 +1,6 @@
 """`make faults`: inject every fault of the catalogue into a job in the sandbox, or those that pytest's `-k` selects.
 
-A run of the whole catalogue on committed sources writes the tables of docs/explanation/reliability.md.
+A run of the whole catalogue on committed sources writes the tables of docs/reference/faults.md.
 """
 
 import subprocess

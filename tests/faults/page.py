@@ -1,4 +1,4 @@
-"""The table of faults in docs/explanation/reliability.md. One run of the whole catalogue fills it. Pure."""
+"""The tables of faults in docs/reference/faults.md. One run of the whole catalogue fills it. Pure."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,7 +8,7 @@ from tests.faults.catalogue import CATALOGUE, GROUPS
 from tests.faults.verdict import Observed
 from tests.made_part import with_part
 
-DOCUMENT = CHECKOUT / "docs" / "explanation" / "reliability.md"
+DOCUMENT = CHECKOUT / "docs" / "reference" / "faults.md"
 BEGIN, END = "<!-- faults: written by make faults -->\n", "<!-- end of faults -->\n"
 
 type Cells = Sequence[str]

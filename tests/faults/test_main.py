@@ -30,5 +30,5 @@ def test_a_part_of_the_catalogue_is_selected_by_name_and_leaves_the_page_as_it_i
     command = [sys.executable, "-m", "tests.faults", "--collect-only", "-q", "-k", "leader-killed or host-slow"]
     ended = subprocess.run(command, cwd=FOLDER.parents[1], capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout
-    assert "reliability.md is unchanged: only a run of the whole catalogue writes it" in ended.stdout
+    assert "faults.md is unchanged: only a run of the whole catalogue writes it" in ended.stdout
     assert f"2/{len(CATALOGUE)} tests collected" in ended.stdout
