@@ -33,6 +33,10 @@ VMEM = "xla_tpu_scoped_vmem_limit_kib"
 """Fast memory in KiB that one fusion may use. More makes matrix products faster and compilation slower."""
 
 
+DEFAULT_VMEM_KIB = 16 << 10
+"""The compiler's own value of VMEM, where a job has none."""
+
+
 @dataclass(frozen=True)
 class Row:
     """One option with its values by generation and the reason."""
