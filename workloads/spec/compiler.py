@@ -67,6 +67,12 @@ COMPILER_OPTIONS = (
         _MAXTEXT,
     ),
     Row(
+        "xla_tpu_enable_sparse_core_collective_offload_2d_all_gather",
+        {"v6e": True},
+        "The same over a torus of two dimensions: without it the program waits on slices of 8x8 chips or more.",
+        _RECIPES,
+    ),
+    Row(
         "xla_tpu_enable_sparse_core_collective_offload_3d_all_gather",
         {"v5p": True},
         "The same over a torus of three dimensions. Without it libtpu gathers by an all-reduce of the zero-padded"

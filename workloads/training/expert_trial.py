@@ -119,7 +119,7 @@ class ExpertPart(TriedPart):
 
         def plainly(rows: jax.Array, matrices: jax.Array, sizes: jax.Array) -> jax.Array:
             ends = jnp.cumsum(sizes)
-            group = jnp.sum(jnp.arange(self.rows)[:, None] >= ends, axis=1)
+            group = jnp.sum(jnp.arange(self.rows)[:, None] >= ends[None], axis=1)
             own = [jnp.where((group == number)[:, None], rows @ matrix, 0) for number, matrix in enumerate(matrices)]
             return sum(own[1:], own[0])
 
@@ -127,9 +127,10 @@ class ExpertPart(TriedPart):
             return self.vectors(jax.jit(lambda *both: self._both(plainly, *both))(given, weights))
 
     def vectors(self, results: Tree) -> list[np.ndarray]:
-        """Return outputs and gradients. Each row of a matrix is a vector; the shares are one."""
+        """Return outputs and gradients as [S, N]. S has the rows of all experts, because the gradient by the matrix of
+        an expert without tokens is zero. The shares are one vector."""
         leaves = (np.asarray(leaf, np.float32) for leaf in jax.tree.leaves(results))
-        return [leaf if leaf.ndim > 1 else leaf[None] for leaf in leaves]
+        return [leaf.reshape(-1, leaf.shape[-1]) for leaf in leaves]
 
     def _both(self, grouped: Grouped, given: Tree, weights: Tree) -> Tree:
         rows, shares, sizes = given

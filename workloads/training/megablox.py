@@ -57,8 +57,8 @@ class Megablox:
 
 @partial(jax.custom_vjp, nondiff_argnums=(3,))
 def _product(rows: jax.Array, matrices: jax.Array, sizes: jax.Array, kernel: Megablox) -> jax.Array:
-    vmem = kernel.vmem_kib << 10
-    tiling = tiling_of_rows(*rows.shape, matrices.shape[2], len(sizes), rows.dtype.itemsize, vmem)
+    (count, contracted), vmem = rows.shape, kernel.vmem_kib << 10
+    tiling = tiling_of_rows(count, contracted, matrices.shape[2], len(sizes), rows.dtype.itemsize, vmem)
     return gmm(rows, matrices, sizes, rows.dtype, tiling, interpret=kernel.interpret)
 
 
@@ -72,10 +72,11 @@ def _forward(rows: jax.Array, matrices: jax.Array, sizes: jax.Array, kernel: Meg
 def _backward(kernel: Megablox, kept: _Kept, gradient: jax.Array) -> tuple[jax.Array, jax.Array, None]:
     rows, matrices, sizes = kept
     itemsize, groups, vmem, interpret = rows.dtype.itemsize, len(sizes), kernel.vmem_kib << 10, kernel.interpret
-    back = tiling_of_rows(*gradient.shape, matrices.shape[1], groups, itemsize, vmem)
+    (count, contracted), columns = rows.shape, gradient.shape[1]
+    back = tiling_of_rows(count, columns, contracted, groups, itemsize, vmem)
     # The kernel transposes blocks of the matrices. `ragged_dot` has whole matrices transposed in memory.
     by_rows = gmm(gradient, matrices, sizes, rows.dtype, back, transpose_rhs=True, interpret=interpret)
-    across = tiling_of_matrices(len(rows), *matrices.shape[1:], groups, itemsize, vmem)
+    across = tiling_of_matrices(count, contracted, columns, groups, itemsize, vmem)
     by_matrices = tgmm(rows.swapaxes(0, 1), gradient, sizes, matrices.dtype, across, interpret=interpret)
     return by_rows, by_matrices, None
 

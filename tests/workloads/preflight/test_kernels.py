@@ -1,9 +1,9 @@
 import jax
 import pytest
-from workloads.preflight.attention import likely, settle
 
 from tests.workloads.jobs import changed
 from tests.workloads.preflight.jobs import v6e_job
+from workloads.preflight.kernels import likely, settle
 from workloads.spec import Attention, JobSpec, Kernel
 from workloads.training.attention import Sequence
 from workloads.training.attention_trial import AttentionPart, Mix

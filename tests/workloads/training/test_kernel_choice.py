@@ -112,8 +112,8 @@ def test_a_run_that_had_to_use_plain_attention_keeps_it(tmp_path: Path, kernels:
 
 
 def test_experts_are_chosen_for_beside_attention(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def twice(*arguments: jax.Array) -> jax.Array:
-        return 2 * jax.lax.ragged_dot(*arguments)
+    def twice(rows: jax.Array, matrices: jax.Array, sizes: jax.Array) -> jax.Array:
+        return 2 * jax.lax.ragged_dot(rows, matrices, sizes)
 
     found = {"megablox": twice, "ragged-dot": jax.lax.ragged_dot}
     monkeypatch.setattr(ExpertPart, "candidates", lambda self, platform: found)

@@ -21,7 +21,7 @@ OPTIONS = {"xla_option": 1}
 
 def started(job: JobSpec, run_id: str, digest: str = "digest", order: str = "order") -> Run:
     data = DataRecord(data_digest=digest, data_order=order, datasets=[])
-    described = manifest(job, data, "registry/image@sha256:abc", OPTIONS, "reference")
+    described = manifest(job, data, "registry/image@sha256:abc", OPTIONS, {"attention": "reference"})
     run = open_run(job, run_id, described, ALONE)
     run.ledger.mkdir(parents=True, exist_ok=True)
     (run.ledger / f"{run.start}-0.jsonl").write_text("")
