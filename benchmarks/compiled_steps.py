@@ -37,6 +37,10 @@ ATTENTION: Attention = "splash"
 """The attention kernel of every design. `auto` uses a faster one if available."""
 
 
+NAMES = ("preset", "generation", "topology", "slices", "sequences_per_chip", "remat", "sequence_length")
+FORM = "PRESET:GENERATION:TOPOLOGY:SLICES:SEQUENCES_PER_CHIP:REMAT[:SEQUENCE_LENGTH]"
+
+
 class Design(Spec):
     """One way to run a preset: weights sharded over a slice, slices data parallel, no gradient accumulation."""
 
@@ -51,23 +55,23 @@ class Design(Spec):
 
     @classmethod
     def parse(cls, written: str) -> Self:
-        """Return the design `PRESET:GENERATION:TOPOLOGY:SLICES:SEQUENCES_PER_CHIP:REMAT`; other values are the
-        preset's.
+        """Return the design `PRESET:GENERATION:TOPOLOGY:SLICES:SEQUENCES_PER_CHIP:REMAT[:SEQUENCE_LENGTH]`; other
+        values are the preset's.
 
         Raises:
             ValueError: the text is not a design.
         """
-        names = ("preset", "generation", "topology", "slices", "sequences_per_chip", "remat")
         words = written.split(":")
-        if len(words) != len(names):
-            raise ValueError(f"{written!r} is not a design; write {':'.join(names).upper()}")
-        training = load_preset(words[0]).training
-        named = {name: int(word) if word.isdecimal() else word for name, word in zip(names, words, strict=True)}
-        return cls.model_validate(named | {"sequence_length": training.sequence_length, "attention": ATTENTION})
+        if len(words) not in (len(NAMES) - 1, len(NAMES)):
+            raise ValueError(f"{written!r} is not a design; write {FORM}")
+        named = {name: int(word) if word.isdecimal() else word for name, word in zip(NAMES, words, strict=False)}
+        length = load_preset(words[0]).training.sequence_length
+        return cls.model_validate({"sequence_length": length, "attention": ATTENTION} | named)
 
     def __str__(self) -> str:
-        words = (self.preset, self.generation, self.topology, self.slices, self.sequences_per_chip, self.remat)
-        return ":".join(map(str, words))
+        words = [str(getattr(self, name)) for name in NAMES]
+        is_preset_s = self.sequence_length == load_preset(self.preset).training.sequence_length
+        return ":".join(words[:-1] if is_preset_s else words)
 
 
 class CompiledStep(Spec):
@@ -185,7 +189,7 @@ def _line(made: Row) -> str:
 def main() -> None:
     """Compile the given designs, or those of the table with other versions, and print a row for each."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.compiled_steps", description=__doc__)
-    form = "PRESET:GENERATION:TOPOLOGY:SLICES:SEQUENCES_PER_CHIP:REMAT (default: rows of other versions)"
+    form = f"{FORM} (default: rows of other versions)"
     parser.add_argument("designs", nargs="*", type=Design.parse, metavar="DESIGN", help=form)
     parser.add_argument("--attention", choices=get_args(Attention), help="another kernel")
     given = parser.parse_args()

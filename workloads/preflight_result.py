@@ -159,8 +159,8 @@ class PreflightResult(Spec):
     dcn_exposed_seconds: float | None = None
     """Seconds in which a step waits for other slices, because a replay of the schedule does not hide their transfers.
     Included in `steps`."""
-    attention: str | None = None
-    """Kernel that the step was compiled with and the reason, if the job chooses one on its chips."""
+    kernels: tuple[str, ...] = ()
+    """Kernels that the step was compiled with and the reason, each that the job chooses on its chips."""
     warnings: tuple[str, ...] = ()
     """Warnings of the compiler, and what the estimate leaves out."""
     alternative: Alternative | None = None

@@ -70,35 +70,39 @@ class FewerSlices(Line):
 
 
 @dataclass(frozen=True)
-class AttentionTried(Line):
-    """An attention kernel that computes correctly on this job's chips."""
+class KernelTried(Line):
+    """A kernel that computes correctly on this job's chips."""
 
     template: ClassVar[str] = (
-        "attention kernel {kernel}: {milliseconds:.3f} ms for a layer, forward and backward;"
-        " it differs from plain attention by {difference:.4f}"
+        "{part} kernel {kernel}: {milliseconds:.3f} ms for a layer, forward and backward;"
+        " it differs from plain arithmetic by {difference:.4f}"
     )
 
+    part: str
+    """Part of a layer that it computes: `attention` or `expert products`."""
     kernel: str
     milliseconds: float
     difference: float
 
 
 @dataclass(frozen=True)
-class AttentionPassedOver(Line):
-    """An attention kernel that this job cannot use."""
+class KernelPassedOver(Line):
+    """A kernel that this job cannot use."""
 
-    template: ClassVar[str] = "attention kernel {kernel} is passed over: {reason}"
+    template: ClassVar[str] = "{part} kernel {kernel} is passed over: {reason}"
 
+    part: str
     kernel: str
     reason: str
 
 
 @dataclass(frozen=True)
-class AttentionChosen(Line):
-    """The attention kernel that `training.attention: auto` chose."""
+class KernelChosen(Line):
+    """The kernel that a setting `auto` chose."""
 
-    template: ClassVar[str] = "attention kernel {kernel} is used on {chips}: {reason}"
+    template: ClassVar[str] = "{part} kernel {kernel} is used on {chips}: {reason}"
 
+    part: str
     kernel: str
     chips: str
     """Generation of the TPU."""
@@ -106,14 +110,15 @@ class AttentionChosen(Line):
 
 
 @dataclass(frozen=True)
-class AttentionChanged(Line):
-    """A run continues with another attention kernel than before on chips of the same kind."""
+class KernelChanged(Line):
+    """A run continues with another kernel than before on chips of the same kind."""
 
     template: ClassVar[str] = (
-        "WARNING: the run used attention kernel {earlier} on {chips} and cannot use it any more; it continues with"
+        "WARNING: the run used {part} kernel {earlier} on {chips} and cannot use it any more; it continues with"
         " {kernel}, so its losses from here on are not bit by bit those of an uninterrupted run"
     )
 
+    part: str
     earlier: str
     kernel: str
     chips: str

@@ -111,8 +111,8 @@ def _compilation(found: PreflightResult) -> Iterable[str]:
             f"With compile: {other.compile}, {_number(other.compile_cpu_seconds, 0)} s of CPU time instead of"
             f" {_number(found.compile_cpu_seconds, 0)} s; {step}{own}."
         )
-    if found.attention:
-        yield f"{found.attention}."
+    for kernel in found.kernels:
+        yield f"{kernel}."
     yield from found.warnings
 
 

@@ -2,9 +2,9 @@
 
 from jax.sharding import Mesh
 
-from workloads.preflight.attention import settle
 from workloads.preflight.compilation import Compilation, compile_for_account
 from workloads.preflight.estimate import account, estimate
+from workloads.preflight.kernels import settle
 from workloads.preflight.report import Report
 from workloads.preflight.topology import check_arguments, describe_devices
 from workloads.spec import JobSpec

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from textwrap import wrap
 
-from workloads.preflight.attention import likely
 from workloads.preflight.compilation import Compilation
 from workloads.preflight.estimate import Account, Estimate
+from workloads.preflight.kernels import likely
 from workloads.preflight.work import Operation, by_source
 from workloads.spec import JobSpec, Spec, chips
 from workloads.training.flops import flops_per_token
@@ -68,7 +68,8 @@ class Report:
             f" {self.spec.training.global_batch} x {self.spec.training.sequence_length} tokens{padding}"
         )
         if self.compilation:
-            yield from wrap(kernel.sentence, _WIDTH) if (kernel := likely(self.spec)) else ()
+            for kernel in likely(self.spec):
+                yield from wrap(kernel.sentence, _WIDTH)
             yield from _memory(self.spec, self.compilation)
         if self.done and self.estimate:
             for part in (

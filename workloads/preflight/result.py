@@ -9,9 +9,9 @@ from typing import Any
 
 from jax.errors import JaxRuntimeError
 
-from workloads.preflight.attention import likely
 from workloads.preflight.compilation import Compilation
 from workloads.preflight.estimate import Account
+from workloads.preflight.kernels import likely
 from workloads.preflight.preflight import compile_others, compile_step, report_on, state_gib
 from workloads.preflight.remedies import Change, Outcome, remedies
 from workloads.preflight.report import Report
@@ -61,7 +61,7 @@ def preflight(
         ici_sent_bytes={kind.value: total.sent_bytes for kind, total in done.ici.items()} if done else {},
         dcn_sent_bytes={kind: total.sent_bytes for kind, total in done.dcn.items()} if done else {},
         dcn_exposed_seconds=estimate.dcn_exposed_seconds if estimate else None,
-        attention=kernel.sentence if (kernel := likely(spec)) else None,
+        kernels=tuple(kernel.sentence for kernel in likely(spec)),
         warnings=(*compilation.complaints, *(_left_out(done) if done else ())),
         alternative=alternative,
         compile_wall_seconds=compilation.wall_seconds,

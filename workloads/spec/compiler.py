@@ -33,6 +33,10 @@ VMEM = "xla_tpu_scoped_vmem_limit_kib"
 """Fast memory in KiB that one fusion may use. More makes matrix products faster and compilation slower."""
 
 
+DEFAULT_VMEM_KIB = 16 << 10
+"""The compiler's own value of VMEM, where a job has none."""
+
+
 @dataclass(frozen=True)
 class Row:
     """One option with its values by generation and the reason."""
@@ -61,6 +65,12 @@ COMPILER_OPTIONS = (
         "The SparseCore gathers the weights of a layer while the TensorCore computes; without it the program waits."
         " libtpu does the same on 7x by default, and v5e has no SparseCore.",
         _MAXTEXT,
+    ),
+    Row(
+        "xla_tpu_enable_sparse_core_collective_offload_2d_all_gather",
+        {"v6e": True},
+        "The same over a torus of two dimensions: without it the program waits on slices of 8x8 chips or more.",
+        _RECIPES,
     ),
     Row(
         "xla_tpu_enable_sparse_core_collective_offload_3d_all_gather",

@@ -10,7 +10,7 @@ import yaml
 from pydantic import BeforeValidator, Field, model_validator
 
 from workloads.spec.base import Spec
-from workloads.spec.compiler import CompilerSpec, Value
+from workloads.spec.compiler import DEFAULT_VMEM_KIB, VMEM, CompilerSpec, Value
 from workloads.spec.data import DataSpec
 from workloads.spec.fit import kernel_faults, size_faults
 from workloads.spec.model import ModelSpec
@@ -66,6 +66,11 @@ class JobSpec(Spec):
     def compiler_options(self) -> dict[str, Value]:
         """Return the options that the job's programs are compiled with for TPUs."""
         return self.compiler.options_for(self.slices)
+
+    @property
+    def vmem_kib(self) -> int:
+        """Return the fast memory in KiB that one kernel of a TPU may use."""
+        return int(self.compiler_options.get(VMEM, DEFAULT_VMEM_KIB))
 
     @property
     def libtpu_args(self) -> dict[str, Value]:

@@ -54,6 +54,14 @@ Attention = Literal["auto", Kernel]
     reference    plain JAX with all scores of a sequence in memory
 """
 
+ExpertProducts = Literal["auto", "megablox", "ragged-dot"]
+"""What multiplies the rows of experts on TPU. Other devices always use `ragged-dot`.
+
+    auto        the faster of the next two that computes correctly on the job's own chips, chosen as `attention` is
+    megablox    JAX's Pallas kernels
+    ragged-dot  `jax.lax.ragged_dot`, with the compiler's kernels
+"""
+
 
 MUON_MOMENTUM = 0.95
 """The value of https://kellerjordan.github.io/posts/muon/ and https://arxiv.org/abs/2502.16982."""
@@ -160,6 +168,7 @@ class TrainingSpec(Spec):
     tokens are in float32."""
     remat: Remat = "attention"
     attention: Attention = "auto"
+    expert_products: Annotated[ExpertProducts, Field(exclude_if="auto".__eq__)] = "auto"
     gather_weights: Literal["each-layer", "each-step"] = "each-layer"
     """When the devices of a slice gather the shards of the weights. `each-layer` does it before each layer (ZeRO-3).
     `each-step` does it once per step (ZeRO-1): each device then holds all weights, and fewer bytes move if

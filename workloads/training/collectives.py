@@ -13,9 +13,15 @@ import jax.numpy as jnp
 
 type Axes = tuple[str, ...]
 
-SCATTERED_ELEMENTS = 6_000_000
+SCATTERED_ELEMENTS = 8_000_000
 """Largest number of elements of a shard that a reduce-scatter moves at once. Compiled for v6e, one of [16, 8016, 2048]
-became a full all-reduce and a slice of it, which moves twice the bytes. One of [16, 2672, 2048] did not."""
+became a full all-reduce and a slice of it, which moves twice the bytes. One of [8, 64, 14336] did not, which is an
+expert matrix of Mixtral 8x7B on 64 devices."""
+
+
+SUBLANES = 16
+"""Number of rows of a TPU's register in bfloat16. Compiled for v6e, a tiled reduce-scatter of parts of 16 rows stayed
+one, and one of parts of 56 rows became an all-reduce."""
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(1, 2, 3))
@@ -49,6 +55,9 @@ def reduce_scatter(gradient: jax.Array, axes: Axes, dimension: int) -> jax.Array
     gradient = jax.lax.optimization_barrier(gradient)
     before, rows, after = gradient.shape[:dimension], gradient.shape[dimension], gradient.shape[dimension + 1 :]
     own = rows // devices
+    if dimension and own % SUBLANES == 0:
+        # Blocks of rows of each expert's matrix would be copied to the front first.
+        return jax.lax.psum_scatter(gradient, axes, scatter_dimension=dimension, tiled=True)
     counts = (n for n in range(1, own + 1) if own % n == 0 and gradient.size // devices // n <= SCATTERED_ELEMENTS)
     pieces = next(counts, own)
     # This is untiled on blocks of rows, because the tiled form becomes an all-reduce on TPU for some shapes.

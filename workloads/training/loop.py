@@ -29,13 +29,13 @@ from workloads.progress import (
 )
 from workloads.spec import JobSpec
 from workloads.training.after_step import AfterStep, every
-from workloads.training.attention_trial import settle
 from workloads.training.checkpoint import Checkpoints, Record, SaveTimer, read_record
 from workloads.training.data import Batches, require_same_rows
 from workloads.training.failures import Diverged, Preempted, TrainingStopped
 from workloads.training.fingerprint import Replicas
 from workloads.training.initial_weights import InitialWeights
 from workloads.training.journal import DispatchedStep, Journal
+from workloads.training.kernel_choice import settle
 from workloads.training.local_checkpoints import LocalCheckpoints, LocalSaves, local_folder
 from workloads.training.memory import fitting
 from workloads.training.mesh import build_mesh, placement, show_placement
@@ -84,9 +84,9 @@ class Training:
         self._mesh = build_mesh(spec.mesh, spec.slices, jax.devices())
         # The executor is not a context manager, because an attempt that fails early must not wait for the compiler.
         compiler = ThreadPoolExecutor(max_workers=1, thread_name_prefix="compile")
-        self._attention = settle(spec, self._mesh, compiler_options(spec, self._mesh), processes)
+        self._kernels = settle(spec, self._mesh, compiler_options(spec, self._mesh), processes)
         processes.deadline.expect("data, compilation and restore", self.schedule.prepare_minutes)
-        functions = Program(self._attention.made_in(spec), self._mesh)
+        functions = Program(self._kernels.made_in(spec), self._mesh)
         self.program = CompiledProgram(functions, compiler)
         length, marked = self.schedule.sequence_length, self.schedule.reads_marks
         rows = load_rows(spec.data, spec.model.vocab_size, length, cache_folder(), marked)
@@ -95,8 +95,8 @@ class Training:
         self.initial_weights = InitialWeights.of(spec)
         """Weights that a new run begins with, or that its adapters are for. `None` draws weights from the seed."""
         frozen = read_about(self.initial_weights.folder).digest if self.schedule.lora and self.initial_weights else None
-        kernel, options = self._attention.kernel, functions.compiler_options
-        described = manifest(spec, self.batches.record, start.image, options, kernel, frozen)
+        kernels, options = self._kernels.kernels, functions.compiler_options
+        described = manifest(spec, self.batches.record, start.image, options, kernels, frozen)
         self.run = run = open_run(spec, start.run_id, described, processes)
         ledger = Ledger(run.ledger / f"{run.start}-{processes.index}.jsonl")
         self.checkpoints = Checkpoints(run.checkpoints, self.schedule, processes)
@@ -174,7 +174,7 @@ class Training:
 
     def _announce_start(self, start: AttemptFacts) -> None:
         self.journal.record_start(start, self.spec)
-        for line in self._attention.lines:
+        for line in self._kernels.lines:
             self.journal.announce(line)
         if self.processes.leads:
             placed = placement(self.spec.mesh, self.spec.slices, self._mesh, self.program.functions.device_state_shapes)

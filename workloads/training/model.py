@@ -15,11 +15,12 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from workloads.spec import ExpertsSpec, ModelSpec, Reach, TrainingSpec
+from workloads.spec import ModelSpec, Reach, TrainingSpec
 from workloads.training.adapters import product
 from workloads.training.attention import HeadNorms, Heads, attend
 from workloads.training.attention import Sequence as Positions
 from workloads.training.collectives import own_part
+from workloads.training.experts import Grouped, route_and_mix
 from workloads.training.layout import Tree
 from workloads.training.mesh import TENSOR
 from workloads.training.pointwise import ACTIVATIONS, Norm, rotation
@@ -40,6 +41,8 @@ class Forward:
     model: ModelSpec
     training: TrainingSpec
     heads: Heads
+    grouped: Grouped
+    """What multiplies the experts' rows."""
     on_tpu: bool
     """Whether it runs on a TPU, where other forms of the same arithmetic are faster than on a CPU."""
     padded: bool
@@ -238,7 +241,8 @@ def _block(
     normed = _all_positions(norm(x, weights["mlp_scale"]))
     if spec.experts is None:
         return x + output(_mlp(normed, weights, forward), "mlp_output_scale"), jnp.float32(0)
-    mixed, balance = route_and_mix(normed, weights, spec.experts, counted, ACTIVATIONS[spec.activation])
+    activate, grouped = ACTIVATIONS[spec.activation], forward.grouped
+    mixed, balance = route_and_mix(normed, weights, spec.experts, counted, activate, grouped)
     # Every device along `tensor` routes all positions in the same way.
     return x + output(mixed, "mlp_output_scale"), balance / jax.lax.axis_size(TENSOR)
 
@@ -273,42 +277,3 @@ def _segments(inputs: jax.Array, training: TrainingSpec) -> jax.Array | None:
 def _weight(rngs: nnx.Rngs, shape: tuple[int, ...], fan_in: int | None = None) -> nnx.Param[jax.Array]:
     deviation = (shape[-2] if fan_in is None else fan_in) ** -0.5
     return nnx.Param(deviation * jax.random.truncated_normal(rngs.params(), -3, 3, shape))
-
-
-def route_and_mix(
-    x: jax.Array, weights: Tree, spec: ExpertsSpec, counted: jax.Array, activate: Callable[[jax.Array], jax.Array]
-) -> tuple[jax.Array, jax.Array]:
-    """Return the experts' output [B, S, D] for x [B, S, D], and the balance loss.
-
-    The balance loss is summed over positions with weights `counted` [B, S]. Model weights: router [D, E], gate and up
-    [E, D, F], down [E, F, D].
-    """
-    scores = jnp.einsum("bsd,de->bse", x, weights["router"], preferred_element_type=jnp.float32)
-    chosen_scores, chosen = jax.lax.top_k(scores, spec.per_token)
-    shares = jax.nn.softmax(chosen_scores, axis=-1)
-    tokens = x.reshape(-1, x.shape[-1])
-    expert = chosen.reshape(-1)
-    by_expert = jnp.argsort(expert, stable=True)
-    sizes = jnp.bincount(expert, length=spec.count).astype(jnp.int32)
-    inputs = tokens[by_expert // spec.per_token]
-
-    def grouped(x: jax.Array, matrices: jax.Array) -> jax.Array:
-        return jax.lax.ragged_dot(x, matrices, sizes)
-
-    gate, up = (named(product(inputs, weights[name], grouped, grouped), PROJECTION) for name in ("gate", "up"))
-    gated = named(activate(gate) * up, PRODUCT)
-    outputs = product(gated, weights["down"], grouped, grouped)
-    weighted = outputs * shares.reshape(-1)[by_expert][:, None].astype(outputs.dtype)
-    mixed = jnp.zeros_like(tokens).at[by_expert // spec.per_token].add(weighted)
-    return mixed.reshape(x.shape), spec.balance_weight * _balance(scores, chosen, counted)
-
-
-def _balance(scores: jax.Array, chosen: jax.Array, counted: jax.Array) -> jax.Array:
-    """Return the balance loss, summed over sequences: positions that count x E x (the experts' shares of the choices .
-    their mean probabilities). It is 1 per position if the load is even."""
-    experts = scores.shape[-1]
-    positions = jnp.sum(counted, axis=1)
-    weights = (counted / jnp.maximum(positions, 1)[:, None])[..., None]
-    picks = jnp.sum(jnp.mean(jax.nn.one_hot(chosen, experts), axis=2) * weights, axis=1)
-    probabilities = jnp.sum(jax.nn.softmax(scores, axis=-1) * weights, axis=1)
-    return jnp.sum(positions * experts * jnp.sum(picks * probabilities, axis=-1))

@@ -4,8 +4,8 @@ The layout below the storage path is:
 
     current.json                   the run that `resume` continues
     runs/<run>/manifest.json       specification, data, image, commit and versions of its first attempt, with the
-                                   optimizer of its newest attempt and the newest attention kernel on each generation
-                                   of chips
+                                   optimizer of its newest attempt and the newest kernels on each generation of
+                                   chips
     runs/<run>/checkpoints/        see `checkpoint`
     runs/<run>/ledger/             see `multislice_run.records`
     runs/<run>/steps/              see `step_metrics`
@@ -35,9 +35,12 @@ from multislice_run.records import numbered
 from multislice_run.records.ledger import next_start, write_current, write_whole
 from multislice_run.records.lines import Current
 from multislice_run.records.shapes import parse
-from workloads.spec import CHANGEABLE, LIBTPU_VARIABLE, JobSpec, Kernel, StorageSpec
+from workloads.spec import CHANGEABLE, LIBTPU_VARIABLE, JobSpec, StorageSpec
 from workloads.training.failures import InvalidSpec, first_line
 from workloads.training.runtime import Processes
+
+KERNEL_SETTINGS = ("attention", "expert_products")
+"""Settings of the training section that choose a kernel. The manifest has the newest one on each kind of chips."""
 
 RECORDED_PACKAGES = ("jax", "jaxlib", "libtpu", "flax", "optax", "orbax-checkpoint", "grain")
 
@@ -104,17 +107,17 @@ def manifest(
     data: DataRecord,
     image: str | None,
     compiler_options: Mapping[str, Any],
-    kernel: Kernel,
+    kernels: Mapping[str, str],
     frozen: str | None = None,
 ) -> dict[str, Any]:
     """Return the manifest of one attempt, which is enough to repeat it.
 
-    `kernel` is the attention kernel that it really uses; `frozen` is the digest of the weights that it trains adapters
-    for.
+    `kernels` are those that it really uses, by setting of `training`; `frozen` is the digest of the weights that it
+    trains adapters for.
     """
     facts = {
         "spec": spec.model_dump(),
-        "attention": {spec.slices.generation: kernel},
+        **{setting: {spec.slices.generation: kernel} for setting, kernel in kernels.items()},
         **({"frozen_weights": frozen} if frozen else {}),
         **data,
         "image": image,
@@ -153,15 +156,15 @@ def _decide(spec: StorageSpec, run_id: str, manifest: dict[str, Any]) -> tuple[s
     return run, next_start(folder / "ledger"), fault
 
 
-def recorded_kernel(spec: StorageSpec, generation: str) -> Kernel | None:
-    """Return the attention kernel that the current run last used on chips of `generation`."""
+def recorded_kernel(spec: StorageSpec, setting: str, generation: str) -> str | None:
+    """Return the kernel for `setting` of `training` that the current run last used on chips of `generation`."""
     storage = epath.Path(spec.path)
     run = _current(storage) if spec.existing_run == "resume" else None
     manifest = _earlier(storage / "runs" / run / "manifest.json") if run else None
     if manifest is None:
         return None
-    if "attention" in manifest:
-        return manifest["attention"].get(generation)
+    if setting in manifest or setting != "attention":
+        return manifest.get(setting, {}).get(generation)
     # Runs from before the kernel was recorded have it in their specification.
     before = recorded_spec(manifest)
     named = manifest["spec"]["training"].get("attention", "auto")
@@ -197,8 +200,9 @@ def _earlier(path: epath.Path) -> dict[str, Any] | None:
     try:
         found = json.loads(path.read_text())
         _identity(found)
-        if not isinstance(found.get("attention", {}), dict):
-            raise TypeError(f"expected the kernels under attention, got {found['attention']!r}")
+        for setting in KERNEL_SETTINGS:
+            if not isinstance(found.get(setting, {}), dict):
+                raise TypeError(f"expected the kernels under {setting}, got {found[setting]!r}")
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         print(f"{path} cannot be used: {first_line(error)}; it is written again", flush=True)
         return None
@@ -208,8 +212,8 @@ def _earlier(path: epath.Path) -> dict[str, Any] | None:
 def _record(path: epath.Path, manifest: dict[str, Any], allowed: Collection[str]) -> str | None:
     """Write the manifest. If an earlier run cannot continue with it, return the reason.
 
-    The manifest of an earlier run gets the new optimizer, with which its later attempts are compared, and the attention
-    kernel, which they keep.
+    The manifest of an earlier run gets the new optimizer, with which its later attempts are compared, and the
+    kernels, which they keep.
     """
     if earlier := _earlier(path):
         if fault := _conflict(earlier, manifest, allowed, path.parent.name):
@@ -217,9 +221,13 @@ def _record(path: epath.Path, manifest: dict[str, Any], allowed: Collection[str]
         now = {
             **earlier,
             "spec": {**earlier["spec"], "optimizer": manifest["spec"]["optimizer"]},
-            # Old runs did not record these two.
+            # Old runs did not record these.
             "data_order": manifest["data_order"],
-            "attention": {**earlier.get("attention", {}), **manifest["attention"]},
+            **{
+                setting: {**earlier.get(setting, {}), **manifest[setting]}
+                for setting in KERNEL_SETTINGS
+                if setting in manifest
+            },
         }
         if earlier == now:
             return None

@@ -20,6 +20,7 @@ from workloads.data.manifest import token_type
 from workloads.spec import JobSpec
 from workloads.training.adapters import initial_adapters
 from workloads.training.attention import Heads
+from workloads.training.experts import grouped_products
 from workloads.training.fingerprint import Fingerprints, Take, compile_fingerprints
 from workloads.training.gradients import summed, summed_and_gradients
 from workloads.training.layout import Split, Tree, partition_specs, splits
@@ -132,8 +133,9 @@ class Program:
 
     @property
     def choices(self) -> dict[str, str]:
-        """Attention kernel and types that the step really uses on these devices."""
-        return {"attention": self._forward.heads.kernel, "compute_dtype": self._dtype.name}
+        """Kernels and types that the step really uses on these devices."""
+        experts = {"expert_products": self._spec.training.expert_products} if self._spec.model.experts else {}
+        return {"attention": self._forward.heads.kernel, **experts, "compute_dtype": self._dtype.name}
 
     @property
     def batch(self) -> jax.ShapeDtypeStruct:
@@ -306,8 +308,9 @@ def _on_tpu(mesh: Mesh) -> bool:
 def _forward(spec: JobSpec, on_tpu: bool) -> Forward:
     kernel = spec.training.attention if on_tpu else "reference"
     heads = Heads.of(spec.model, kernel)
+    grouped = grouped_products(spec.training, spec.vmem_kib if on_tpu else None)
     even = spec.training.global_batch % (spec.mesh.data_shards * spec.training.accumulation) == 0
-    return Forward(spec.model, spec.training, heads, on_tpu, padded=not even)
+    return Forward(spec.model, spec.training, heads, grouped, on_tpu, padded=not even)
 
 
 def _psum(value: jax.Array, axes: tuple[str, ...]) -> jax.Array:

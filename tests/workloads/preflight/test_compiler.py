@@ -25,7 +25,7 @@ def gathering_text(slices: SliceSpec, options: dict[str, Value]) -> str:
     spec = MeshSpec(replica=slices.count, fsdp=slices.devices_per_slice)
     mesh = build_mesh(spec, slices, describe_devices(slices, {}))
 
-    lowered = lowered_scan(mesh, layers=4, embed=1024, tokens=512)
+    lowered = lowered_scan(mesh, layers=4, embed=4096, tokens=512)
     return lowered.compile({"optimization_level": "O0"} | options).as_text() or ""
 
 
@@ -53,7 +53,8 @@ def test_libtpu_takes_every_option_of_a_generation(generation: str, topology: st
 
 @pytest.mark.complete
 @pytest.mark.parametrize(
-    ("generation", "topology", "before"), [("v5p", "4x4x4", Kind.ALL_REDUCE), ("v6e", "4x4", Kind.ALL_GATHER)]
+    ("generation", "topology", "before"),
+    [("v5p", "4x4x4", Kind.ALL_REDUCE), ("v6e", "4x4", Kind.ALL_GATHER), ("v6e", "8x8", Kind.ALL_GATHER)],
 )
 def test_weights_are_gathered_while_the_program_computes(generation: str, topology: str, before: Kind) -> None:
     slices = slices_of(generation, topology)

@@ -41,7 +41,7 @@ def run(program: Program, state: TrainState, tmp_path_factory: pytest.TempPathFa
     take = compile_fingerprints(program.state_shapes)
     checkpoints = Checkpoints(folder / "checkpoints", JOB.training, ALONE)
     for step in (1, 2):
-        described = manifest(JOB, DATA, "registry/image@sha256:abc", {}, "reference")
+        described = manifest(JOB, DATA, "registry/image@sha256:abc", {}, {"attention": "reference"})
         checkpoints.save(step, state, Record(take(state)[0], described))
     checkpoints.close()
     return folder

@@ -17,9 +17,9 @@ from tests.workloads.jobs import changed, small_job
 from tests.workloads.training.running import Capture, losses, parsed, run, stopped, trained
 from workloads.progress import CheckpointSaved, Evaluation, RunStarted, RunSummary, SettingsChanged
 from workloads.spec import JobSpec, Kernel, TrackersSpec
-from workloads.training import attention_trial, loop
+from workloads.training import loop
 from workloads.training.attention import Heads, Sequence, mix_plainly
-from workloads.training.attention_trial import Mix
+from workloads.training.attention_trial import AttentionPart, Mix
 from workloads.training.checkpoint import Checkpoints
 from workloads.training.failures import Diverged
 from workloads.training.journal import Journal
@@ -199,7 +199,7 @@ def test_a_run_records_the_attention_kernel_that_its_trial_chose_and_keeps_it(
 
     kernels: dict[Kernel, Mix] = {"fused": refused, "splash": right}
     heads = Heads.of(small_job(tmp_path).model, "reference")
-    monkeypatch.setattr(attention_trial, "candidates", lambda platform, model: kernels)
+    monkeypatch.setattr(AttentionPart, "candidates", lambda self, platform: kernels)
     lines = stopped(small_job(tmp_path), 1, capsys)
     expected_line = "attention kernel fused is passed over: host host-0: NotImplementedError: too many heads"
     assert lines[0] == expected_line
@@ -209,10 +209,10 @@ def test_a_run_records_the_attention_kernel_that_its_trial_chose_and_keeps_it(
     kernels["splash"] = refused
     run(small_job(tmp_path))
     events = [(event["event"], event["kernel"]) for event in ledger(tmp_path) if "kernel" in event]
-    first = [("attention_passed_over", "fused"), ("attention_tried", "splash"), ("attention_chosen", "splash")]
-    then = [("attention_tried", "splash"), ("attention_chosen", "splash")]
+    first = [("kernel_passed_over", "fused"), ("kernel_tried", "splash"), ("kernel_chosen", "splash")]
+    then = [("kernel_tried", "splash"), ("kernel_chosen", "splash")]
     assert events[:5] == first + then
-    assert events[5] == ("attention_passed_over", "splash")
+    assert events[5] == ("kernel_passed_over", "splash")
     assert events[-1] == ("attention_changed", "fused")
     assert json.loads((tmp_path / "runs/run-1/manifest.json").read_text())["attention"] == {"cpu": "fused"}
 

@@ -13,7 +13,7 @@ from tests.workloads.plain_model import plain_logits
 from tests.workloads.training.running import program_of
 from workloads.spec import ExpertsSpec, JobSpec, ModelSpec, RopeScaling, WindowSpec
 from workloads.training import tables
-from workloads.training.model import initial_parameters, route_and_mix
+from workloads.training.model import initial_parameters
 from workloads.training.step import TrainState
 
 pytestmark = pytest.mark.costs(cpu_seconds=25)
@@ -119,39 +119,3 @@ def test_loss_and_gradients_on_a_mesh_equal_a_plain_model_on_one_device(
 def prompts(rows: np.ndarray) -> np.ndarray:
     """Return marks at the beginning of each row, with different lengths, so that slices have unequal counts."""
     return (np.arange(rows.shape[1]) < np.arange(len(rows))[:, None] * rows.shape[1] // len(rows)).astype(np.int32)
-
-
-EXPERTS = ExpertsSpec(count=4, per_token=2, balance_weight=0.5)
-SEQUENCES, POSITIONS, EMBED = 2, 6, 8
-
-
-def inputs() -> tuple[jax.Array, dict[str, jax.Array], jax.Array]:
-    draw = np.random.default_rng(0)
-    shapes = {"router": (EMBED, 4), "gate": (4, EMBED, 3), "up": (4, EMBED, 3), "down": (4, 3, EMBED)}
-    weights = {name: jnp.asarray(draw.normal(size=shape), jnp.float32) for name, shape in shapes.items()}
-    counted = jnp.asarray([[1, 1, 1, 0, 0, 1], [1, 0, 1, 1, 1, 1]], jnp.float32)
-    return jnp.asarray(draw.normal(size=(SEQUENCES, POSITIONS, EMBED)), jnp.float32), weights, counted
-
-
-def balance_one_by_one(x: np.ndarray, router: np.ndarray, counted: np.ndarray) -> float:
-    total = 0.0
-    for sequence, counts in zip(x, counted, strict=True):
-        scores = [token @ router for token, count in zip(sequence, counts, strict=True) if count]
-        chosen = [expert for score in scores for expert in np.argsort(-score)[: EXPERTS.per_token]]
-        shares = np.bincount(chosen, minlength=4) / len(chosen)
-        likelihood = np.mean([np.exp(score) / np.exp(score).sum() for score in scores], axis=0)
-        total += len(scores) * 4 * float(shares @ likelihood)
-    return EXPERTS.balance_weight * total
-
-
-def test_the_balance_loss_is_that_of_the_positions_that_count() -> None:
-    x, weights, counted = inputs()
-    _, balance = route_and_mix(x, weights, EXPERTS, counted, jax.nn.silu)
-    expected = balance_one_by_one(np.asarray(x), np.asarray(weights["router"]), np.asarray(counted))
-    assert float(balance) == pytest.approx(expected, rel=1e-5)
-
-
-def test_experts_that_are_as_likely_cost_one_for_each_position() -> None:
-    x, weights, counted = inputs()
-    _, balance = route_and_mix(x, {**weights, "router": jnp.zeros((EMBED, 4))}, EXPERTS, counted, jax.nn.silu)
-    assert float(balance) == pytest.approx(EXPERTS.balance_weight * float(counted.sum()))

@@ -21,7 +21,7 @@ OPTIONS = {"xla_option": 1}
 
 def started(job: JobSpec, run_id: str, digest: str = "digest", order: str = "order") -> Run:
     data = DataRecord(data_digest=digest, data_order=order, datasets=[])
-    described = manifest(job, data, "registry/image@sha256:abc", OPTIONS, "reference")
+    described = manifest(job, data, "registry/image@sha256:abc", OPTIONS, {"attention": "reference"})
     run = open_run(job, run_id, described, ALONE)
     run.ledger.mkdir(parents=True, exist_ok=True)
     (run.ledger / f"{run.start}-0.jsonl").write_text("")
@@ -55,7 +55,7 @@ def test_a_damaged_name_of_the_current_run_is_reported_and_the_newest_run_is_res
     started(new(job), "newer")
     os.utime(storage / "runs" / "older" / "ledger" / "0-0.jsonl", (1, 1))
     (storage / "current.json").write_text(written)
-    assert recorded_kernel(job.storage, job.slices.generation) == "reference"
+    assert recorded_kernel(job.storage, "attention", job.slices.generation) == "reference"
     run = started(job, "third")
     assert (run.id, run.start) == ("newer", 1)
     assert f"{storage / 'current.json'} cannot be used" in capsys.readouterr().out
@@ -70,7 +70,7 @@ def test_a_damaged_manifest_is_reported_and_written_again(
     job = small_job(tmp_path)
     first = started(job, "first")
     (first.folder / "manifest.json").write_text(written)
-    assert recorded_kernel(job.storage, job.slices.generation) is None
+    assert recorded_kernel(job.storage, "attention", job.slices.generation) is None
     again = started(job, "second")
     assert (again.id, again.start) == ("first", 1)
     assert f"{first.folder / 'manifest.json'} cannot be used" in capsys.readouterr().out
@@ -224,8 +224,8 @@ def test_a_run_may_be_made_longer_saved_more_often_and_moved_to_other_slices(tmp
 def test_a_run_from_before_the_kernel_was_recorded_keeps_the_one_that_its_specification_named(tmp_path: Path) -> None:
     recorded_with(started(small_job(tmp_path, attention="splash"), "first"), {}, "attention")
     storage = small_job(tmp_path).storage
-    assert recorded_kernel(storage, "cpu") == "splash"
-    assert recorded_kernel(storage, "v6e") is None
-    assert recorded_kernel(new(small_job(tmp_path)).storage, "cpu") is None
+    assert recorded_kernel(storage, "attention", "cpu") == "splash"
+    assert recorded_kernel(storage, "attention", "v6e") is None
+    assert recorded_kernel(new(small_job(tmp_path)).storage, "attention", "cpu") is None
     started(small_job(tmp_path), "second")
-    assert recorded_kernel(storage, "cpu") == "reference"
+    assert recorded_kernel(storage, "attention", "cpu") == "reference"
