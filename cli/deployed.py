@@ -20,8 +20,7 @@ from infra.cluster.kubernetes import (
     CredentialsError,
     right,
 )
-from infra.cluster.stacks import Stacks, StacksError
-from infra.cluster.team_record import read_published
+from infra.cluster.stacks import Stacks, StacksError, read_published
 from infra.stack.command_lines import Reader
 from infra.stack.manifests import Object
 from infra.stack.names import COLLECTIONS, CONFIG_MAPS, JOBSET_GROUP, JOBSETS, PUBLISHED, QUEUE_LABEL, team_of

@@ -7,7 +7,6 @@ import typer
 from cli import stack_file
 from cli.answer import Halt
 from cli.options import On, Sandbox, Stack, Yes, folder_of
-from infra.cluster.stacks import Renewal
 from workloads.terminal import Terminal
 
 lifecycle = typer.Typer()
@@ -48,6 +47,8 @@ def up(
     sandbox: Sandbox = None,
 ) -> int:
     """Deploy a stack; in the sandbox, also follow its job. Exit status 1: that failed; 2: the review refuses it."""
+    from infra.cluster.stacks import Renewal
+
     folder = folder_of(stack, engine, sandbox)
     renewal = Renewal(refresh, tuple(replace or ()))
     if folder is None:

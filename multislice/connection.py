@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from infra.cluster.kubernetes import FORBIDDEN, UNREACHABLE, ApiError, ApiServer
-from infra.cluster.stacks import Stacks, StacksError
-from infra.cluster.team_record import read_published
+from infra.cluster.stacks import Stacks, StacksError, read_published
 from infra.stack import names
 from infra.stack.command_lines import command_line
 from infra.stack.published import Published, RecordError, join_records

@@ -1,4 +1,4 @@
-"""Stacks of a Pulumi backend: their outputs, and access to their clusters and files."""
+"""Stacks of a Pulumi backend: their outputs, access to their clusters and files, and what they publish for members."""
 
 import json
 import subprocess
@@ -10,7 +10,9 @@ from typing import Any
 
 from infra.cluster.kubernetes import ApiServer, CredentialsError
 from infra.stack.command_lines import UserError
+from infra.stack.names import CONFIG_MAPS, PUBLISHED, PUBLISHED_KEY
 from infra.stack.project import ProjectError, find_project
+from infra.stack.published import Published, parse_record
 
 
 class StacksError(UserError):
@@ -136,3 +138,17 @@ def run_command(command: Sequence[str], folder: Path, environment: Mapping[str, 
     if ended.returncode:
         raise StacksError(f"`{' '.join(command)}` failed: {ended.stderr.strip() or ended.stdout.strip()}")
     return ended.stdout
+
+
+def read_published(api: ApiServer, namespace: str) -> Published | None:
+    """Return the record in a namespace. `None`: there is none, because the namespace is not that of a team.
+
+    Raises:
+        RecordError: The record has a newer major version, or is damaged.
+        UNREACHABLE: The API server does not answer, or refuses.
+    """
+    found = api.find(f"{CONFIG_MAPS.format(namespace)}/{PUBLISHED}")
+    if found is None:
+        return None
+    text = (found.get("data") or {}).get(PUBLISHED_KEY, "")
+    return parse_record(text, f"the ConfigMap {PUBLISHED} in namespace {namespace}")

@@ -14,8 +14,17 @@ from functools import cached_property
 from typing import Literal
 
 from infra.review.admission.preemption import Contest, Target, classical_search, fair_search
-from infra.review.admission.situation import Admission, Chips, PodSet, Queue, Share, Situation, Snapshot, Workload
-from infra.review.admission.waiting import Waiting
+from infra.review.admission.situation import (
+    Admission,
+    Chips,
+    PodSet,
+    Queue,
+    Share,
+    Situation,
+    Snapshot,
+    Waiting,
+    Workload,
+)
 
 
 class Mode(IntEnum):
