@@ -15,10 +15,9 @@ from rich.console import Console
 
 from cli import stack_file
 from cli.answer import NEGATIVE, Form, Halt, write
-from infra.review.answers import answers, find_obstacles
+from infra.review.answers import answers, find_obstacles, tables
 from infra.review.review import Known, Review
 from infra.review.review import review as made
-from infra.review.tables import tables
 from infra.stack.cost import BILL_OUTPUT, Bill, read_bill
 from infra.stack.submission import job_specs
 from workloads.preflight_result import cache_folder, cached_all

@@ -13,14 +13,13 @@ from cli.answer import Halt
 from cli.submit import error_lines, read_file, write_manifests
 from infra.stack.command_lines import command_line
 from infra.stack.cost import usd_per_job_hour
-from infra.stack.job_objects import job_objects
-from infra.stack.settings.described import DescribedCluster, read_described
+from infra.stack.job_objects import job_objects, team_jobset
 from infra.stack.settings.errors import FieldError, SettingsError, count_errors, nearest
 from infra.stack.settings.stack import Settings, join_names
+from infra.stack.settings.submitted import DescribedCluster, read_described
 from infra.stack.settings.values import NAMESPACE, SECRETS
 from infra.stack.settings.yaml_file import shown
 from infra.stack.submission import submission
-from infra.stack.submitted import team_jobset
 from workloads.terminal import inert
 
 _DIGEST = "<DIGEST>"

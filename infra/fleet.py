@@ -15,13 +15,12 @@ from infra.operators import BOTH, Operators, OperatorsArgs
 from infra.queues import Queues, QueuesArgs
 from infra.slices import TpuSlices, TpuSlicesArgs
 from infra.stack.access import Allowance
-from infra.stack.fleet import FleetSpec
+from infra.stack.controllers import JOBSET
 from infra.stack.names import MANAGED_BY
-from infra.stack.releases import JOBSET
 from infra.stack.settings import schema
 from infra.stack.settings.errors import FieldError, refuse
 from infra.stack.settings.read import check
-from infra.stack.settings.stack import Settings, written_folders
+from infra.stack.settings.stack import FleetSpec, Settings, written_folders
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,10 +12,9 @@ import pulumi
 import pulumi_kubernetes as kubernetes
 import yaml
 
-from infra.stack.controllers import chart_resources
+from infra.stack.controllers import JOBSET, KUEUE, Release, chart_resources
 from infra.stack.names import JOBSET_NAMESPACE, KUEUE_NAMESPACE, MANAGED, RESTART_JOB_GATE
 from infra.stack.pods import admitted_pods
-from infra.stack.releases import JOBSET, KUEUE, Release
 from infra.stack.settings.schema import Requeueing, Scheduling, SliceGroup
 
 BOTH = frozenset({JOBSET.name, KUEUE.name})

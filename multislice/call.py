@@ -13,8 +13,8 @@ from infra.cluster.job_logs import WHOLE, Source
 from infra.cluster.job_pods import host_of, newest, pods_of
 from infra.cluster.job_state import LEADER, State, Workload, outcome_of, state_of, workload_of
 from infra.cluster.kubernetes import UNREACHABLE, Json
+from infra.stack.job_objects import KEPT_SECONDS
 from infra.stack.names import HEAD, JOBSETS, WORKLOADS
-from infra.stack.submitted import KEPT_SECONDS
 from multislice.connection import StackConnection
 from multislice.errors import BucketFailed, CallGone, HostFailed, NoSuchStack, bucket, cluster
 from multislice.outcome import Outcome, host_failure, read_outcome

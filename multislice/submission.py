@@ -10,9 +10,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from infra.cluster.kubernetes import FORBIDDEN, UNREACHABLE, ApiError
+from infra.stack.job_objects import CallJob, call_jobset, call_secret, call_spec_of
 from infra.stack.names import JOBSETS, SECRETS
 from infra.stack.settings.jobs import HOURS_PER_YEAR, Priority
-from infra.stack.submitted import CallJob, call_jobset, call_secret, call_spec_of
 from multislice.call import Call
 from multislice.connection import StackConnection, connect
 from multislice.errors import BucketFailed, CallError, CallGone, NoSuchStack, Refused, bucket, cluster

@@ -19,7 +19,7 @@ from cli.rehearse.submission import errors as errors_of
 from infra.cluster import kueue_objects
 from infra.cluster.kubernetes import UNREACHABLE, ApiServer, CredentialsError
 from infra.cluster.kueue_objects import KueueObjects, NoKueueError
-from infra.review.admission import live
+from infra.review.admission import manifests
 from infra.review.admission.rehearsal import Outcome, Verdict, rehearse
 from infra.review.admission.situation import Workload
 from infra.stack.cost import per_hour
@@ -220,7 +220,7 @@ def _answer(
 def _price(submission: Submission, verdict: Verdict | None) -> Price:
     """Return the price on the flavors that the job gets, or on the only ones that it may use."""
     workload, objects = submission.workload, submission.objects
-    offered = {name for name, _ in live.quotas(submission.queue)}
+    offered = {name for name, _ in manifests.quotas(submission.queue)}
     choices = [sorted(offered & (pods.flavors or frozenset())) for pods in workload.pod_sets]
     flavors = verdict.flavors if verdict else ()
     if not flavors and all(len(each) == 1 for each in choices):

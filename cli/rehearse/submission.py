@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from cli.answer import Halt
 from cli.rehearse.job_file import Located, SubmittedJob
 from infra.cluster.kueue_objects import KueueObjects
-from infra.review.admission import live, manifests
+from infra.review.admission import manifests
 from infra.review.admission.manifests import usable_flavors
 from infra.review.admission.situation import Situation, Workload
 from infra.stack.manifests import Object
@@ -45,14 +45,14 @@ class Submission:
     @property
     def related(self) -> list[Object]:
         """Return its ClusterQueue, and the others of the cohort."""
-        return live.related(self.objects.lists["clusterqueues"], self.queue_name)
+        return manifests.related(self.objects.lists["clusterqueues"], self.queue_name)
 
     @property
     def flavors(self) -> frozenset[str]:
         """Return the flavors of its ClusterQueue whose nodes it may use."""
         specs = (pods["spec"] for pods in self.job.pods.values())
         usable = (usable_flavors(spec, self.objects.lists["resourceflavors"]) for spec in specs)
-        return frozenset[str]().union(*usable) & {name for name, _ in live.quotas(self.queue)}
+        return frozenset[str]().union(*usable) & {name for name, _ in manifests.quotas(self.queue)}
 
     @property
     def competing(self) -> Sequence[tuple[str, Object]]:
@@ -155,8 +155,8 @@ def submit(job: SubmittedJob, objects: KueueObjects, before: Sequence[Workload])
 def _situation(objects: KueueObjects, queue: str) -> Situation:
     """Return the queues and workloads that compete with those of a ClusterQueue, without fair sharing."""
     lists = objects.lists
-    return live.situation(
-        live.related(lists["clusterqueues"], queue),
+    return manifests.situation(
+        manifests.related(lists["clusterqueues"], queue),
         lists["localqueues"],
         lists["resourceflavors"],
         lists["workloads"],

@@ -12,10 +12,9 @@ from typing import Literal
 import yaml
 from pydantic import ValidationError
 
-from infra.stack.fleet import FleetSpec
 from infra.stack.settings.jobs import JobSettings, TrainingJob
 from infra.stack.settings.schema import Cloud, Prices, SliceGroup, Usd
-from infra.stack.settings.stack import Settings
+from infra.stack.settings.stack import FleetSpec, Settings
 from infra.stack.submission import training_spec
 from workloads.spec import Spec, load_preset
 

@@ -4,11 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from infra.stack.fleet import FleetSpec
 from infra.stack.names import SERVICE_ACCOUNT, programs_folder
 from infra.stack.settings.jobs import AnyJob, FunctionJob, JobSettings, TrainingJob
 from infra.stack.settings.schema import SliceGroup
-from infra.stack.settings.stack import Settings
+from infra.stack.settings.stack import FleetSpec, Settings
 from infra.stack.tpu import SliceShape
 from workloads.spec import (
     CompilerSpec,

@@ -11,10 +11,10 @@ from typing import Any, cast
 import fsspec
 
 from infra.cluster.kubernetes import ApiError, ApiServer, Json
+from infra.stack.job_objects import call_spec_of
 from infra.stack.names import JOBSETS
 from infra.stack.published import Published, join_records
 from infra.stack.settings.read import parse
-from infra.stack.submitted import call_spec_of
 from multislice.connection import StackConnection
 from multislice.packing import pack
 from multislice.project import Project

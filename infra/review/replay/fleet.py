@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from infra.review.admission import live, rehearsal
+from infra.review.admission import manifests, rehearsal
 from infra.review.admission.situation import Queue
 from infra.stack.cost import group_rate
 from infra.stack.kueue import flavor_name
@@ -117,7 +117,7 @@ def fleet_of_cluster(
     `lists` has ClusterQueues, LocalQueues and ResourceFlavors by the plural name of their kind, and `prices` the known
     US dollars per chip-hour by flavor.
     """
-    queues = [queue for each in lists["clusterqueues"] if (queue := live.chip_queue(each))]
+    queues = [queue for each in lists["clusterqueues"] if (queue := manifests.chip_queue(each))]
     flavors = {
         each["metadata"]["name"]: each.get("spec", {}).get("nodeLabels", {}) for each in lists["resourceflavors"]
     }

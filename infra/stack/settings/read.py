@@ -11,9 +11,17 @@ from typing import Any
 from infra.stack.settings import rules_cloud, rules_containers, rules_existing, rules_jobs, rules_teams
 from infra.stack.settings.errors import FieldError, SettingsError, refuse, unknown_key
 from infra.stack.settings.jobs import JobSettings, group_order
-from infra.stack.settings.partial import WrongValueError, each
 from infra.stack.settings.schema import Image, Monitoring, Options, Team
-from infra.stack.settings.sections import JOBS, SHORT_FORM, Sections, entries_of, kind_of, read_draft
+from infra.stack.settings.sections import (
+    JOBS,
+    SHORT_FORM,
+    Sections,
+    WrongValueError,
+    each,
+    entries_of,
+    kind_of,
+    read_draft,
+)
 from infra.stack.settings.stack import Draft, Settings
 from infra.stack.settings.starter import expand
 from infra.stack.settings.values import SECRETS, Hidden

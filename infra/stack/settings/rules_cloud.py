@@ -7,9 +7,10 @@ from itertools import combinations
 from infra.stack.controllers import controller_request, machine_size
 from infra.stack.settings.errors import FieldError
 from infra.stack.settings.jobs import AnyJob
-from infra.stack.settings.partial import each
 from infra.stack.settings.schema import SLICE_PODS_PER_NODE, SYSTEM_PODS_PER_NODE, Cloud, SliceGroup
+from infra.stack.settings.sections import each
 from infra.stack.settings.stack import Draft, Section, Shapes, join_names
+from infra.stack.settings.values import ZONES, is_zone
 from infra.stack.tpu import (
     BLOCK_GENERATION,
     FLEX_START_GENERATIONS,
@@ -18,7 +19,6 @@ from infra.stack.tpu import (
     nearest_with_flex_start,
     resolve,
 )
-from infra.stack.zones import ZONES, is_zone
 
 type _Ranges = Mapping[str, IPv4Network]
 """Address ranges that the stack uses, by setting."""

@@ -15,8 +15,8 @@ from infra.stack.programs import (
 )
 from infra.stack.settings.errors import FieldError
 from infra.stack.settings.jobs import ContainerJob, Functions, JobSettings, Pathways
-from infra.stack.settings.partial import each
 from infra.stack.settings.schema import DATASETS_FOLDER
+from infra.stack.settings.sections import each
 from infra.stack.settings.stack import Draft, Shapes, join_names
 from infra.stack.tpu import SliceShape, all_shapes
 from workloads.spec import METRICS_PORT

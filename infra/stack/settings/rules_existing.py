@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 
 from infra.stack.settings.errors import FieldError, show
 from infra.stack.settings.jobs import AnyJob
-from infra.stack.settings.partial import each
 from infra.stack.settings.schema import ExistingCluster, SliceGroup
+from infra.stack.settings.sections import each
 from infra.stack.settings.stack import Draft
-from infra.stack.zones import is_zone
+from infra.stack.settings.values import is_zone
 from workloads.spec import Spec
 
 _OF_KUEUE = ("fair_sharing", "ready_minutes", "recovery_minutes", "requeueing")

@@ -14,8 +14,8 @@ from infra.stack.programs import TAKEN_PREFIXES, TAKEN_VARIABLES
 from infra.stack.settings import rules_containers
 from infra.stack.settings.errors import FieldError, expectation, from_validation, nearest
 from infra.stack.settings.jobs import AnyJob, ContainerJob, HostShare, JobSettings, Section, TrainingJob, group_order
-from infra.stack.settings.partial import WrongValueError, each
 from infra.stack.settings.schema import DATASETS_FOLDER, SliceGroup
+from infra.stack.settings.sections import WrongValueError, each
 from infra.stack.settings.stack import Draft, DraftJob, Shapes, check_name, join_names
 from infra.stack.settings.values import NAMESPACE, PROJECT_OF_SANDBOX, SECRETS, VARIABLE, VARIABLE_RULE, Hidden
 from infra.stack.submission import assemble, optimizer_spec, training_spec

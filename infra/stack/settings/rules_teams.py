@@ -9,10 +9,10 @@ from infra.stack.cost import dollars, group_bill, group_rate, job_group_bills, t
 from infra.stack.names import JOBSET_NAMESPACE, KUEUE_NAMESPACE
 from infra.stack.settings.errors import FieldError
 from infra.stack.settings.jobs import HOURS_PER_YEAR, JobSettings
-from infra.stack.settings.partial import WrongValueError, each
 from infra.stack.settings.schema import Team
+from infra.stack.settings.sections import WrongValueError, each
 from infra.stack.settings.stack import Draft, Shapes, check_name, join_names
-from infra.stack.zones import is_zone
+from infra.stack.settings.values import is_zone
 
 _RESERVED_NAMES = {"default": "Kubernetes", KUEUE_NAMESPACE: "Kueue", JOBSET_NAMESPACE: "JobSet"}
 _RESERVED = {"kube-": "Kubernetes", "gke-": "GKE", "gmp-": "Managed Prometheus"}

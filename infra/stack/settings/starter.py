@@ -13,9 +13,8 @@ from pydantic import TypeAdapter, ValidationError
 from infra.stack.settings.errors import FieldError, from_validation, missing_key, nearest, unknown_key
 from infra.stack.settings.schema import SliceGroup
 from infra.stack.settings.stack import Settings
-from infra.stack.settings.values import ClusterName, ProjectName
+from infra.stack.settings.values import ZONES, ClusterName, ProjectName
 from infra.stack.tpu import SliceShape, generations, interpret, resolve
-from infra.stack.zones import ZONES
 from workloads.spec import Spec, load_preset
 
 TEAM, JOB = "research", "tiny"
