@@ -15,11 +15,12 @@ import pulumi
 import pulumi_docker_build as docker_build
 import pulumi_gcp as gcp
 
+from infra.stack.names import HOURS_PER_DAY, SECONDS_PER_HOUR
 from infra.stack.project import CHECKOUT, find_project
 from infra.stack.settings.schema import Image
 from infra.stack.settings.stack import Settings
 
-_SECONDS_PER_DAY = 24 * 60 * 60
+_SECONDS_PER_DAY = HOURS_PER_DAY * SECONDS_PER_HOUR
 _SOFT_DELETE_DAYS = 7
 """Days in which a deleted checkpoint can be restored. This is the minimum of Cloud Storage, because checkpoints that
 the trainer replaces are billed for that time (https://cloud.google.com/storage/docs/soft-delete)."""
@@ -111,7 +112,7 @@ def _advice(error: str) -> str:
 _ARTIFACT_REGISTRY = re.compile(r"(?P<location>[a-z0-9-]+)-docker\.pkg\.dev/(?P<project>[^/]+)/(?P<repository>[^/]+)/")
 _KEPT_VERSIONS = 30
 """Number of the newest versions to keep, whatever their age. A build may push three: index, image and attestation."""
-_UNTAGGED_SECONDS = 90 * 24 * 60 * 60
+_UNTAGGED_SECONDS = 90 * _SECONDS_PER_DAY
 """Seconds to keep untagged versions: longer than a job runs, because its pods pull their image on every replacement
 host."""
 

@@ -9,7 +9,6 @@ from infra.review.review import JobReview, Review
 from infra.review.table import UNKNOWN, Answer, State, Table
 from infra.stack.command_lines import command_line
 from infra.stack.cost import (
-    HOURS_PER_DAY,
     Amount,
     Bill,
     Delta,
@@ -21,6 +20,7 @@ from infra.stack.cost import (
     per_hour,
     signed_per_hour,
 )
+from infra.stack.names import HOURS_PER_DAY
 
 QUEUE_STATES: dict[Outcome, State] = {
     "admitted": "good",

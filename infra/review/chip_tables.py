@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from infra.review.review import JobPlan, JobReview, Pace, Padding, Review
 from infra.review.table import UNKNOWN, State, Table
 from infra.stack.command_lines import command_line
-from infra.stack.cost import HOURS_PER_DAY
+from infra.stack.names import HOURS_PER_DAY
 from workloads.preflight_result import QUOTED_EFFICIENCY, PreflightResult
 
 _RESUMED = {

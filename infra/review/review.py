@@ -7,7 +7,8 @@ from typing import Any, Literal
 
 from infra.review.admission.rehearsal import Verdict, rehearse_stack
 from infra.review.obstacles import doubts, expiry_errors, placeholders
-from infra.stack.cost import HOURS_PER_DAY, Bill, bill
+from infra.stack.cost import Bill, bill
+from infra.stack.names import HOURS_PER_DAY
 from infra.stack.settings.jobs import AnyJob, TrainingJob
 from infra.stack.settings.stack import Settings
 from infra.stack.submission import job_specs

@@ -12,6 +12,7 @@ from typing import Literal
 import yaml
 from pydantic import ValidationError
 
+from infra.stack.names import HOURS_PER_DAY, SECONDS_PER_HOUR
 from infra.stack.settings.jobs import JobSettings, TrainingJob
 from infra.stack.settings.schema import Cloud, Prices, SliceGroup, Usd
 from infra.stack.settings.stack import FleetSpec, Settings
@@ -24,10 +25,8 @@ BILL_OUTPUT = "bill"
 """Name of the stack output with the bill. The next preview compares against it."""
 HOURS_PER_MONTH = 730
 """A twelfth of a year, as in Google's own price lists."""
-HOURS_PER_DAY = 24
 
 _BY_CONTRACT = "prices.usd_per_chip_hour of the stack file"
-_SECONDS_PER_HOUR = 3600
 _DECIMALS = 4
 """Decimals of every amount, as many as list prices per chip-hour have."""
 _OF_ITS_OWNER = "the existing cluster, which its owner pays"
@@ -311,7 +310,7 @@ def _job_bill(
     job: JobSettings, groups: Mapping[str, SliceGroup], cloud: Cloud, prices: Prices, step_seconds: float | None
 ) -> JobBill:
     steps = training_spec(job, load_preset(job.preset)).steps if isinstance(job, TrainingJob) else None
-    hours = None if steps is None or step_seconds is None else steps * step_seconds / _SECONDS_PER_HOUR
+    hours = None if steps is None or step_seconds is None else steps * step_seconds / SECONDS_PER_HOUR
     return JobBill(
         name=job.name,
         chips=job.slices.count * groups[job.slices.group].shape.chips,

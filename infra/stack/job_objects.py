@@ -9,7 +9,17 @@ from infra.stack import jobset
 from infra.stack.cost import usd_per_job_hour
 from infra.stack.kueue import local_queue
 from infra.stack.manifests import Manifest, manifest, mark_ours
-from infra.stack.names import FUNCTION_ANNOTATION, PRICE_KEY, SERVICE_ACCOUNT, jobs_folder, price_name, secret_name
+from infra.stack.names import (
+    FUNCTION_ANNOTATION,
+    HOURS_PER_DAY,
+    PRICE_KEY,
+    SECONDS_PER_HOUR,
+    SECONDS_PER_MINUTE,
+    SERVICE_ACCOUNT,
+    jobs_folder,
+    price_name,
+    secret_name,
+)
 from infra.stack.published import Published
 from infra.stack.settings.jobs import AnyJob, FunctionJob, Functions, JobSlices, Priority
 from infra.stack.settings.stack import FleetSpec, Settings
@@ -37,11 +47,10 @@ def job_objects(submitted: Submission, secrets: Mapping[str, "pulumi.Input[str]"
     return {**objects, "JobSet": jobset.render(submitted)}
 
 
-KEPT_SECONDS = 24 * 60 * 60
+KEPT_SECONDS = HOURS_PER_DAY * SECONDS_PER_HOUR
 """Seconds between a call's end and the deletion of its JobSet, with its logs and the key that verifies its result."""
 GRACE_SECONDS = 10
 """Seconds in which a host of a call has to end. It needs no time except for the kernel's clean-up."""
-_SECONDS_PER_HOUR, _SECONDS_PER_MINUTE = 3600, 60
 
 
 def submitted_jobset(published: Published, settings: Settings, job: AnyJob) -> Manifest:
@@ -86,7 +95,7 @@ def call_jobset(call: CallJob, settings: Published) -> dict[str, Any]:
 
 def _function_job(call: CallJob, functions: Functions) -> FunctionJob:
     # The hosts end a function that takes too long and report where it was. Kueue ends a little later those that cannot.
-    max_seconds = math.ceil(_SECONDS_PER_HOUR * call.spec.max_hours + 2 * _SECONDS_PER_MINUTE * call.spec.start_minutes)
+    max_seconds = math.ceil(SECONDS_PER_HOUR * call.spec.max_hours + 2 * SECONDS_PER_MINUTE * call.spec.start_minutes)
     return FunctionJob(
         name=call.spec.id,
         team=call.team,
@@ -99,7 +108,7 @@ def _function_job(call: CallJob, functions: Functions) -> FunctionJob:
         grace_seconds=GRACE_SECONDS,
         run_as_user=functions.run_as_user,
         privileged=functions.privileged,
-        max_hours=max_seconds / _SECONDS_PER_HOUR,
+        max_hours=max_seconds / SECONDS_PER_HOUR,
     )
 
 
