@@ -15,7 +15,7 @@ from rich.console import Console
 
 from cli import stack_file
 from cli.answer import Halt
-from cli.project_files import PACK_FILE, POLICY, Files
+from cli.stack_file import PACK_FILE, POLICY, Files
 from infra.review.obstacles import EXAMPLES
 from infra.stack.cost import price_table
 from infra.stack.project import CHECKOUT, PROJECT_FILE, STACKS, project_above, working_folder

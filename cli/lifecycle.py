@@ -53,7 +53,7 @@ def up(
     renewal = Renewal(refresh, tuple(replace or ()))
     if folder is None:
         from cli.deploy import up as deploy
-        from cli.project_files import files_of_project
+        from cli.stack_file import files_of_project
 
         return deploy(stack, files_of_project(), Terminal(highlight=False), renewal, yes=yes)
     from cli.up import up as command
@@ -90,7 +90,7 @@ def down(
                 " jobs with `multislice cancel`, and delete what remains with the commands that this one prints"
             )
         from cli.deploy import down as destroy
-        from cli.project_files import files_of_project
+        from cli.stack_file import files_of_project
 
         return destroy(stack, files_of_project(), Terminal(highlight=False), yes=yes)
     from cli.down import Consent

@@ -18,7 +18,7 @@ from typer.exceptions import TyperException
 from cli import stack_file
 from cli.answer import Form, Halt, discard_output, exit_status, write_error
 from cli.sandbox_folder import DEFAULT, default_sandbox, is_of_sandbox
-from cli.selected import STACK_VARIABLE, default_stack
+from cli.stack_file import STACK_VARIABLE, default_stack
 from infra.stack.project import ProjectError
 
 

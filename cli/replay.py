@@ -12,13 +12,11 @@ from rich.console import Console
 
 from cli import stack_file
 from cli.answer import NEGATIVE, Form, Halt, as_json, waiting, write
-from cli.rehearse.price import price
 from cli.rehearse.rehearse import fair_sharing, no_answer
-from cli.selected import default_stack
+from cli.stack_file import default_stack
 from infra.cluster import kueue_objects
 from infra.cluster.kubernetes import UNREACHABLE, ApiServer
-from infra.cluster.kueue_objects import KueueObjects, NoKueueError
-from infra.review.admission.situation import PodSet
+from infra.cluster.kueue_objects import KueueObjects, NoKueueError, price
 from infra.review.replay.fleet import Fleet, fleet_of_cluster, fleet_of_stack
 from infra.review.replay.results import summarize, tables
 from infra.review.replay.search import BoundsError, axes, missed, search, search_tables
@@ -239,11 +237,11 @@ def _settings(name: str) -> tuple[str, Any]:
 
 
 def _cluster_fleet(objects: KueueObjects) -> Fleet:
-    lists, one = objects.lists, PodSet(name="chip", chips=1, flavors=None)
+    lists = objects.lists
     prices: dict[str, float] = {}
     for flavor in lists["resourceflavors"]:
-        placed = [(one, flavor["metadata"]["name"])]
-        found = price(placed, {"chip": {}}, lists["resourceflavors"], lists["nodes"], objects.refused.get("nodes"))
+        name = flavor["metadata"]["name"]
+        found = price([(1, name, {})], lists["resourceflavors"], lists["nodes"], objects.refused.get("nodes"))
         if found.usd_per_hour is not None:
-            prices[flavor["metadata"]["name"]] = found.usd_per_hour
+            prices[name] = found.usd_per_hour
     return fleet_of_cluster("cluster", lists, prices, fair_sharing=fair_sharing(objects)[0])

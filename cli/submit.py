@@ -184,7 +184,7 @@ def submit(
 ) -> int:
     """Review a job and submit it. Return the exit status. Raise Halt if it is refused or cannot run."""
     # `render` needs no review.
-    from cli.submission_review import review_submission
+    from cli.review import review_submission
     from infra.review.answers import submission_answers, submission_obstacles, submission_tables
 
     prepared = prepare(deployed, request)

@@ -16,8 +16,17 @@ from infra.cluster.kubernetes import UNREACHABLE, Json
 from infra.stack.job_objects import KEPT_SECONDS
 from infra.stack.names import HEAD, JOBSETS, WORKLOADS
 from multislice.connection import StackConnection
-from multislice.errors import BucketFailed, CallGone, HostFailed, NoSuchStack, bucket, cluster
-from multislice.outcome import Outcome, host_failure, read_outcome
+from multislice.errors import (
+    BucketFailed,
+    CallGone,
+    HostFailed,
+    NoSuchStack,
+    Outcome,
+    bucket,
+    cluster,
+    host_failure,
+    read_outcome,
+)
 from workloads.call.folder import OUTPUT, CallFolder, Seals
 from workloads.progress import FunctionBegins, FunctionEnded
 from workloads.spec import CallSpec

@@ -4,8 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from cli.rehearse.job_file import SubmittedJob
-from cli.rehearse.submission import Submission
+from cli.rehearse.submission import Submission, SubmittedJob
 from infra.cluster.kueue_objects import CONFIG_MAP
 from infra.review.admission import manifests
 from infra.review.admission.manifests import obstacle, pod_sets, requests, usable_flavors

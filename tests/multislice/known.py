@@ -16,8 +16,7 @@ from infra.stack.names import JOBSETS
 from infra.stack.published import Published, join_records
 from infra.stack.settings.read import parse
 from multislice.connection import StackConnection
-from multislice.packing import pack
-from multislice.project import Project
+from multislice.packing import Project, pack
 from multislice.submission import CallRequest
 from tests.infra.recording import stack_values
 from workloads.call.folder import ARGUMENTS, FUNCTION, RETURNED, Seals
