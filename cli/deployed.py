@@ -23,7 +23,16 @@ from infra.cluster.kubernetes import (
 from infra.cluster.stacks import Stacks, StacksError, read_published
 from infra.stack.command_lines import Reader
 from infra.stack.manifests import Object
-from infra.stack.names import COLLECTIONS, CONFIG_MAPS, JOBSET_GROUP, JOBSETS, PUBLISHED, QUEUE_LABEL, team_of
+from infra.stack.names import (
+    COLLECTIONS,
+    CONFIG_MAPS,
+    JOBSET_GROUP,
+    JOBSETS,
+    KUEUE_API_VERSION,
+    PUBLISHED,
+    QUEUE_LABEL,
+    team_of,
+)
 from infra.stack.published import Published, RecordError
 from infra.stack.settings.errors import nearest
 
@@ -133,6 +142,11 @@ class Deployed:
             return [self.foreign.namespace]
         queues: Mapping[str, str] = self.outputs.get("queues", {})
         return sorted({*queues.values(), *(job.namespace for job in self.jobs)})
+
+    def served(self, path: str) -> str:
+        """Return a path of Kueue's API in the version that the cluster serves."""
+        version = self.foreign.kueue if self.foreign else None
+        return path.replace(KUEUE_API_VERSION, version) if version else path
 
     def job(self, name: str | None) -> JobRef:
         """Return the stack's own job of a name, or its only job if `name` is None. Raise Halt unless it is one job."""
@@ -380,7 +394,6 @@ def published_for(deployed: Deployed, team: str | None) -> Published:
 
 
 def _why(error: Exception, path: str) -> str:
-    """Return why the collection at `path` cannot be read."""
     if isinstance(error, ApiError) and error.status == FORBIDDEN:
         return f"you may not {right(path)}"
     return _advise(error)

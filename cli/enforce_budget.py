@@ -75,7 +75,6 @@ def enforce_budget(deployed: Deployed, form: Form, console: Console) -> int:
 
 
 def _count(settings: Settings, snapshot: Snapshot, queue: Queue) -> Usage:
-    """Return what the team of a queue has used until now."""
     try:
         before = Usage.read(queue.used)
     except (ValueError, TypeError, AttributeError) as error:

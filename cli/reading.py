@@ -301,7 +301,6 @@ def replay(
 
 
 def _observed(stack: str | None, engine: Engine | None, sandbox: Path | None) -> "Deployed":
-    """Return the stack, or what a kubeconfig selects."""
     from cli.deployed import Kubectl, deployed, observed_by_kubeconfig
 
     if named := chosen_stack(stack, engine, sandbox):

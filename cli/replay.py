@@ -106,7 +106,6 @@ def _save(path: Path, written: Callable[[Path], object]) -> None:
 
 
 def _search(trace: Trace, fleet: Fleet, asked: Asked, form: Form, console: Console) -> int:
-    """Print the best values within bounds. Return the exit status."""
     given, p90_hours = asked.conditions, asked.p90_hours
     try:
         found = search(trace, fleet, given, axes(asked.bounds, fleet, given.spares), p90_hours, asked.starved_hours)
@@ -128,7 +127,6 @@ def _notes(trace: Trace, fleets: Sequence[Fleet], conditions: Conditions) -> lis
 
 
 def _refused(path: Path | None, error: TraceError) -> Halt:
-    """Return the error of a trace, with all its rows."""
     name = shown(path) if path else "the cluster"
     lines = [f"{name}:{row}: {text}" for row, text in error.errors[:_MAX_ERRORS]]
     return Halt("\n".join([*lines, f"{count_errors(len(error.errors))} in {name}"]))
@@ -144,7 +142,6 @@ def _objects(asked: Asked) -> KueueObjects:
 
 
 def _trace(asked: Asked, objects: KueueObjects | None, fleets: Sequence[Fleet]) -> Trace:
-    """Return the trace, whose jobs have a place in each fleet. Raise Halt with all errors."""
     path, found = asked.trace, None
     try:
         found = _read(asked, objects, fleets)

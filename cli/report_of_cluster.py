@@ -134,7 +134,7 @@ def _price(deployed: Deployed, job: JobStatus) -> Price:
     flavor, *others = own.flavors
     if others:
         return Price(None, f"its chips are of several flavors: {', '.join(own.flavors)}")
-    reader = Reader.of(deployed)
+    reader = Reader(deployed)
     found = reader.read([(FLAVORS, {}), (NODES, {"labelSelector": ACCELERATOR_LABEL})])
     flavors = [each for each in found[FLAVORS] if each["metadata"]["name"] == flavor]
     if not flavors:

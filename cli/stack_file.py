@@ -112,7 +112,6 @@ def read(path: Path) -> "Settings":
 
 
 def _refuse(file: YamlFile, errors: Iterable[FieldError]) -> NoReturn:
-    """Raise Halt with the errors of a stack file, in the order of their lines."""
     lines = file.report(errors, file.lines.below("config"))
     raise Halt("\n".join([*lines, f"{count_errors(len(lines))}. {ADVICE}"]))
 

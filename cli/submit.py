@@ -219,7 +219,6 @@ def submit(
 
 
 def _create(deployed: Deployed, manifest: Mapping[str, Any], *, only_check: bool) -> None:
-    """Create a JobSet, or ask the API server whether it would accept it. Raise Halt if it does not."""
     namespace, name = (manifest["metadata"][key] for key in ("namespace", "name"))
     try:
         query = {"fieldManager": "multislice", **({"dryRun": "All"} if only_check else {})}

@@ -103,7 +103,6 @@ def _value(name: str, text: object) -> object:
 
 
 def _of_option(error: FieldError) -> FieldError:
-    """Return an error of a value as one of its option."""
     name, dot, key = error.path.partition(".")
     fix = re.sub(r"^(add|change) .* (in|to) the stack file$", r"\1 it", error.fix)
     return replace(error, path=f"--{name.replace('_', '-')}{dot}{key}", fix=fix)

@@ -104,12 +104,11 @@ class Fleet(pulumi.ComponentResource):
         slices = TpuSlices(f"{prefix}slices", _slices(args), inside())
         access = TrainerAccess(f"{prefix}access", self._access(args, allowances), inside())
         installed = args.cluster.shared.installed if args.cluster.shared else BOTH
-        operators_args = OperatorsArgs(
-            spec.slices.values(), spec.scheduling, slices.first_queued, installed, spec.prefix
-        )
+        operators_args = OperatorsArgs(spec, slices.first_queued, installed)
         operators = Operators(f"{prefix}operators", operators_args, in_cluster())
         hooks = explain_stuck_deletes(f"{prefix}told-when-stuck", pulumi.Output.from_input(args.cluster.endpoint))
-        queues = Queues(f"{prefix}queues", _queues(args, allowances, hooks), in_cluster(operators))
+        queues_args = QueuesArgs(spec, args.cluster, allowances, args.monitoring, args.limited, hooks)
+        queues = Queues(f"{prefix}queues", queues_args, in_cluster(operators))
         if args.monitoring:
             # Only the trainers' metrics wait for the teams' namespaces.
             namespaces = [team.namespace for team in spec.teams.values()]
@@ -128,7 +127,6 @@ class Fleet(pulumi.ComponentResource):
         return TrainerAccessArgs(members, folders, args.spec.bucket, datasets)
 
     def _number(self, args: FleetArgs) -> pulumi.Input[str]:
-        """Return the number of the project."""
         if args.cluster.project_number is not None:
             return args.cluster.project_number
         return project_number(args.spec.cloud.project, pulumi.InvokeOutputOptions(parent=self))
@@ -145,19 +143,4 @@ def _slices(args: FleetArgs) -> TpuSlicesArgs:
         second_network=args.cluster.second_network,
         location=args.cluster.shared.location if args.cluster.shared else args.spec.cloud.region,
         private_nodes=args.cluster.shared.private_nodes if args.cluster.shared else True,
-    )
-
-
-def _queues(args: FleetArgs, allowances: Mapping[str, Allowance], hooks: pulumi.ResourceHookBinding) -> QueuesArgs:
-    return QueuesArgs(
-        groups=args.spec.slices,
-        teams=args.spec.teams,
-        allowances=allowances,
-        placement=args.spec.scheduling.placement,
-        prefix=args.spec.prefix,
-        counted=args.cluster.shared.counted if args.cluster.shared else (),
-        network=args.cluster.ranges,
-        monitored=args.monitoring,
-        limited=args.limited,
-        hooks=hooks,
     )

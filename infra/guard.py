@@ -141,7 +141,6 @@ def _flat(path: str, value: Any) -> dict[str, str]:
 
 
 def _changes(old: Texts, new: Texts, keys: Collection[str] | None = None) -> Iterator[str]:
-    """Yield the differences as text, of these keys or of all."""
     for key in sorted({*old, *new} if keys is None else keys):
         before, after = old.get(key), new.get(key)
         widened = key == _WIDENED_IN_PLACE and before and after and IPv4Network(after).supernet_of(IPv4Network(before))

@@ -144,7 +144,6 @@ def _hosts_have_come(name: str, endpoint: pulumi.Input[str]) -> pulumi.ResourceH
 
 
 def _missing_hosts(endpoint: str, slice_name: str, hosts: int) -> str:
-    """Return why a slice may lack hosts; empty if it has all of them."""
     try:
         found = running_jobs.hosts(ApiServer.at(endpoint), slice_name)
     except UNREACHABLE as error:

@@ -82,7 +82,6 @@ def unfinished_uploads() -> gcp.storage.BucketLifecycleRuleArgs:
 
 
 def _existing(args: BucketArgs, provider: pulumi.ProviderResource | None) -> str | None:
-    """Return the bucket's id if it exists. Pulumi then imports it, unless it is already in the state."""
     try:
         found = gcp.storage.get_bucket(name=args.name, opts=pulumi.InvokeOptions(provider=provider))
     except Exception as error:  # The SDK raises a plain Exception for every error of the provider.

@@ -142,7 +142,6 @@ def _of_kubeconfig(stack: str) -> StackConnection | None:
 
 
 def _record(stack: str, api: ApiServer, namespaces: Iterable[str], sandbox: Path | None) -> Published:
-    """Return what the stack publishes in those of the namespaces that this user may read."""
     hint = f"stack {stack} has published nothing for calls"
     up = command_line("up", stack, *(("--sandbox", str(sandbox)) if sandbox else ()))
     found: list[Published] = []

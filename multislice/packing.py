@@ -79,7 +79,6 @@ class Project:
             raise Refused(f"cannot read the folders of ships=: {error}; pass other folders") from None
 
     def _by_name(self) -> dict[str, Path]:
-        """Return the files by their names on the hosts, sorted by name."""
         found: dict[str, Path] = {}
         for path, name in self._files():
             if found.setdefault(name, path) != path:
@@ -156,7 +155,6 @@ def module_of(value: object) -> ModuleType | None:
 
 
 def _is_installed(file: Path) -> bool:
-    """Return whether the file belongs to Python or to an installed package."""
     paths = sysconfig.get_paths()
     libraries = {Path(paths[name]).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib")}
     resolved = file.resolve()
@@ -255,7 +253,6 @@ def _too_large(name: str, total: int, largest: list[tuple[int, str]]) -> Refused
 
 
 def _arguments(function: Callable[..., Any], arguments: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments by the names of the function's parameters."""
     try:
         signature = inspect.signature(function)
     except ValueError:  # some functions written in C have no signature
@@ -328,7 +325,6 @@ def source_lines(function: Callable[..., Any]) -> dict[str, str]:
 
 
 def _codes(value: object, seen: set[int]) -> Iterator[CodeType]:
-    """Yield the code of a function and of the functions that are sent with it by value."""
     function = plain(value)
     if not isinstance(function, FunctionType) or id(function) in seen:
         return

@@ -174,5 +174,4 @@ def _is_day(text: str) -> bool:
 
 
 def _shown(value: object) -> str:
-    """Return a value as it is written in a policy file. Only a file that is not JSON has dates."""
     return str(value) if isinstance(value, date) else json.dumps(value, default=str)

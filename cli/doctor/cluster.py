@@ -111,7 +111,6 @@ def node_clocks(scope: Scope) -> Findings:
 
 
 def _now(scope: Scope) -> datetime:
-    """Return the time of the API server's clock."""
     answer = scope.api.open("/version", {})
     try:
         return parsedate_to_datetime(answer.headers["Date"])

@@ -187,7 +187,6 @@ def _largest(too_small: Iterable[re.Match[str]]) -> tuple[str, str]:
 
 
 def _holders(snapshot: Snapshot, job: JobStatus, wanting: Workload, flavors: Collection[str]) -> Iterator[str]:
-    """Yield the jobs that hold chips of flavors in the ClusterQueue of a job or in the cohort of that queue."""
     members = next((queue.cohort_members for queue in snapshot.queues if queue.name == job.ref.queue), ())
     found = (
         (sum(count for flavor, count in each.held_chips.items() if flavor in flavors), each)

@@ -74,7 +74,12 @@ class HostEnd:
 def to_text(ends: Mapping[int, HostEnd]) -> str:
     """Return the newest ends, by attempt, as the text of an annotation."""
     kept = sorted(ends.items())[-_MAX_KEPT_RESTARTS:]
-    return json.dumps({attempt: asdict(end) | {"evidence": [*map(_short, end.evidence)]} for attempt, end in kept})
+    return json.dumps(
+        {
+            attempt: asdict(end) | {"evidence": [text[:_MAX_CHARACTERS] for text in end.evidence]}
+            for attempt, end in kept
+        }
+    )
 
 
 def from_text(text: str) -> dict[int, HostEnd]:
@@ -90,10 +95,6 @@ def _read(
 ) -> HostEnd:
     known = None if code is None else int(code)
     return HostEnd(str(host), known, float(at), (*map(str, evidence),), str(refused_by), bool(recorded))
-
-
-def _short(text: str) -> str:
-    return text[:_MAX_CHARACTERS]
 
 
 def first_cause(job: JobStatus, attempt: int) -> HostEnd | None:
@@ -136,7 +137,6 @@ def _kept(job: JobStatus) -> dict[int, HostEnd]:
 
 
 def _seen(job: JobStatus, attempt: int) -> HostEnd | None:
-    """Return the first cause by the job's files, pods and events."""
     records = _records(job, attempt)
     ends = [
         HostEnd(_host(job, fail.host), fail.code, fail.at, (f"{fail.host}: {fail.cause}",), recorded=True)
@@ -316,7 +316,6 @@ def _attempts(
 
 
 def _jobs_by_age(events: Iterable[Object]) -> Mapping[str, list[str]]:
-    """Return the uids of the Jobs of each name, oldest first."""
     first: defaultdict[str, dict[str, float]] = defaultdict(dict)
     for event in events:
         about = event["involvedObject"]
@@ -327,7 +326,6 @@ def _jobs_by_age(events: Iterable[Object]) -> Mapping[str, list[str]]:
 
 
 def _jobs_by_pod(events: Iterable[Object]) -> dict[str, str]:
-    """Return the uid of the Job that created each pod, by the name of the pod."""
     return {
         found[1]: event["involvedObject"].get("uid", "")
         for event in events

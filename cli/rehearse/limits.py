@@ -9,7 +9,7 @@ from infra.cluster.kueue_objects import CONFIG_MAP
 from infra.review.admission import manifests
 from infra.review.admission.manifests import obstacle, pod_sets, requests, usable_flavors
 from infra.review.admission.rehearsal import Outcome, Verdict
-from infra.stack.manifests import Object, amount, cohort_of, condition, is_true, selects
+from infra.stack.manifests import Object, amount, cohort_of, condition, is_stopped, is_true, selects
 from infra.stack.names import (
     GATES,
     KUEUE_API_VERSION,
@@ -69,12 +69,12 @@ class Gap:
 
 def holds(submission: Submission) -> Iterator[str]:
     """Yield why its queues admit nothing now."""
-    if manifests.is_stopped(submission.local_queue):
+    if is_stopped(submission.local_queue):
         yield f"LocalQueue {submission.local_queue['metadata']['name']} is stopped (stopPolicy)"
     if gates := submission.job.annotations.get(GATES):
         yield f"{submission.job.kind} {submission.job.name} waits until its gates are removed: {gates} ({GATES})"
     active = condition(submission.queue, "Active")
-    if manifests.is_stopped(submission.queue):
+    if is_stopped(submission.queue):
         yield f"{submission.title} is stopped (stopPolicy)"
     elif active.get("status") == "False":
         yield f"{submission.title} is inactive: {active.get('message') or active.get('reason')}"
@@ -103,7 +103,6 @@ def _without_counted_resources(submission: Submission) -> Iterator[str]:
 
 
 def _unsuitable_flavors(submission: Submission) -> Iterator[str]:
-    """Yield why no flavor has nodes for pods that request chips."""
     offered = {flavor for flavor, resource in manifests.quotas(submission.queue) if resource["name"] == TPU_RESOURCE}
     flavors = [each for each in submission.objects.lists["resourceflavors"] if each["metadata"]["name"] in offered]
     for name, pods in submission.job.pods.items():
@@ -295,7 +294,6 @@ def _selected(submission: Submission) -> bool | None:
 
 
 def _uncovered(submission: Submission) -> str:
-    """Return the requested resources that its ClusterQueue does not count, as text; empty if it counts them all."""
     if _ignores_undeclared(submission):
         return ""
     excluded = tuple(_resource_settings(submission).get("excludeResourcePrefixes", []))
@@ -305,7 +303,6 @@ def _uncovered(submission: Submission) -> str:
 
 
 def _covered(submission: Submission) -> set[str]:
-    """Return the resources that its ClusterQueue counts."""
     return {resource["name"] for _, resource in manifests.quotas(submission.queue)}
 
 

@@ -179,7 +179,6 @@ def fair_sharing(objects: KueueObjects) -> tuple[bool, ...]:
 
 
 def _reasons(verdict: Verdict) -> list[str]:
-    """Return why a job is not admitted at once."""
     if verdict.outcome == "admitted":
         return []
     held = ", ".join(f"{each.workload} ({sum(each.chips.values())} chips)" for each in verdict.holders[:5])

@@ -307,7 +307,6 @@ def errors(job: SubmittedJob, objects: KueueObjects) -> Iterator[Located]:
 
 
 def _names(objects: KueueObjects, plural: str) -> list[str]:
-    """Return the names of the objects of a kind; of a namespaced kind, those of the namespace."""
     found = [each["metadata"] for each in objects.lists[plural]]
     return [each["name"] for each in found if each.get("namespace") in (None, objects.namespace)]
 
@@ -321,7 +320,6 @@ class _PriorityClass:
 
 
 def _priority_class(job: SubmittedJob) -> _PriorityClass | None:
-    """Return the class with the priority of a job; `None` if it names none."""
     if name := job.labels.get(PRIORITY_LABEL):
         return _PriorityClass("workloadpriorityclasses", name, f"metadata.labels.{PRIORITY_LABEL}")
     for pods in job.pods.values():

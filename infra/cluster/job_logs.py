@@ -165,7 +165,6 @@ class Reading:
 
 
 def _time_of(line: str) -> datetime | None:
-    """Return the time at which a line was written; `None` if it has no time stamp."""
     try:
         return datetime.fromisoformat(line.partition(" ")[0]).astimezone(UTC)
     except ValueError:
@@ -302,7 +301,6 @@ class PodLog:
             self._stopped.wait(_RETRY_SECONDS)
 
     def _read(self, *, follow: bool) -> None:
-        """Pass on new lines until the connection ends."""
         is_new = self.reading.connection()
         self._response = self.source.open({**self.reading.query(), "follow": "true" if follow else "false"})
         try:

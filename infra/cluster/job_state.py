@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Literal
 
-from infra.stack.manifests import Condition, Object, amount, condition, conditions, moment
+from infra.stack.manifests import Condition, Object, amount, condition, conditions, moment, queued_at
 from infra.stack.names import (
     GATES,
     HEAD,
     ONLY_JOB,
     QUEUE_LABEL,
-    REQUEUED_LAST,
     RESTARTS_ANNOTATION,
     SLICES,
     TPU_RESOURCE,
@@ -149,7 +148,6 @@ def steps_of(jobset: Object) -> int:
 
 
 def _specified(jobset: Object, section: str, name: str) -> object:
-    """Return a setting of a training job's specification; `None` if the job has none."""
     try:
         return json.loads(_variables(jobset)[JOB_SPEC_VARIABLE])[section][name]
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -222,6 +220,8 @@ class Workload:
     """LocalQueue that it names."""
     gates: str = ""
     """Gates that keep it out of its queue until somebody removes them."""
+    queued_at: float = 0.0
+    """Time that decides its place among those of the same priority."""
 
     @property
     def flavors(self) -> tuple[str, ...]:
@@ -249,13 +249,6 @@ class Workload:
     def waits(self) -> bool:
         is_queued = self.active and not self.paused and not self.gates
         return is_queued and not self.admitted_by and not self.holds("Finished")
-
-    @property
-    def queued_at(self) -> float:
-        """Time that decides its place among those of the same priority."""
-        evicted = self.condition("Evicted")
-        again = evicted and evicted.holds and evicted.reason in REQUEUED_LAST
-        return evicted.since if evicted and again else self.created
 
 
 def workload_of(found: Object, stopped_queues: Collection[str] = ()) -> Workload:
@@ -291,6 +284,7 @@ def workload_of(found: Object, stopped_queues: Collection[str] = ()) -> Workload
         requeues=int(requeue.get("count", 0)),
         local_queue=spec.get("queueName", ""),
         gates=metadata.get("annotations", {}).get(GATES, ""),
+        queued_at=queued_at(found),
     )
 
 
@@ -301,7 +295,6 @@ def owners_of(found: Object) -> list[dict[str, str]]:
 
 
 def _held_chips(podsets: Iterable[Mapping[str, Any]], assigned: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    """Return the chips that pod sets hold, by flavor."""
     templates, held = {each.get("name", ""): each for each in podsets}, Counter[str]()
     for each in assigned:
         if flavor := each.get("flavors", {}).get(TPU_RESOURCE):

@@ -135,7 +135,6 @@ def served_version(api: ApiServer) -> str:
 
 
 def _readable(api: ApiServer, path: str) -> Json | None:
-    """Return an object; `None` if there is none, or this user may not read it."""
     try:
         return api.find(path)
     except ApiError as error:

@@ -255,7 +255,8 @@ def configuration_errors(config: Object, needs: Needs, served: Sequence[str]) ->
     selector = config.get("managedJobsNamespaceSelector")
     for namespace, labels in needs.namespaces.items():
         if selector is not None and not selects(selector, labels):
-            expected = f"a managedJobsNamespaceSelector that selects namespace {namespace}, with {_text(labels)}"
+            shown = ", ".join(f"{key}={value}" for key, value in labels.items())
+            expected = f"a managedJobsNamespaceSelector that selects namespace {namespace}, with {shown}"
             yield FieldError(path, expected, str(selector), ask)
     fair = config.get("fairSharing")
     is_fair = fair is not None and fair.get("enable", True)
@@ -277,7 +278,3 @@ def configuration_doubts(config: Object, version: str) -> Iterator[str]:
     by_default = tuple(map(int, version.split(".")[:2])) >= (0, 19) if version else False
     if (waits is None and not by_default) or (waits or {}).get("enable") is False:
         yield "Kueue does not wait for pods (waitForPodsReady), so a job whose pods do not start keeps its chips"
-
-
-def _text(labels: Mapping[str, str]) -> str:
-    return ", ".join(f"{key}={value}" for key, value in labels.items())

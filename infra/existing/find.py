@@ -120,7 +120,6 @@ class _Inside:
 
 
 def _look_inside(server: ApiServer, needs: Needs) -> _Inside:
-    """Return what the cluster's objects say of its controllers and node pools."""
     groups = server.request("GET", "/apis")["groups"]
     served = [version["groupVersion"] for group in groups for version in group["versions"]]
     deployments = server.request("GET", _DEPLOYMENTS)["items"]

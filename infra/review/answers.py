@@ -14,7 +14,6 @@ from infra.stack.cost import (
     Delta,
     GroupBill,
     JobBill,
-    JobGroupBill,
     SweepBill,
     dollars,
     per_hour,
@@ -149,7 +148,6 @@ def join_names(names: Sequence[str]) -> str:
 
 
 def _settings(review: Review, errors: Sequence[str]) -> str:
-    """Return the only error, or the settings that have one."""
     if len(errors) == 1:
         return errors[0]
     names = ", ".join(error.partition(":")[0] for error in errors)
@@ -200,7 +198,6 @@ def _fold(found: Iterable[Table]) -> list[Table]:
 
 
 def _job_price(review: Review) -> Table:
-    """Return the price of jobs while they hold their chips."""
     (price, *_), bill = submission_answers(review), review.bill
     return Table(
         title=price.title,
@@ -208,16 +205,19 @@ def _job_price(review: Review) -> Table:
         state=price.state,
         columns=("job", "chips", "group", "capacity", "$/h", "$/day"),
         rows=[
-            (job.name, str(job.chips), each.group, each.capacity, _amount(each.usd_per_hour, 2), _day(each))
+            (
+                job.name,
+                str(job.chips),
+                each.group,
+                each.capacity,
+                _amount(each.usd_per_hour, 2),
+                _amount(None if each.usd_per_hour is None else HOURS_PER_DAY * each.usd_per_hour, 2),
+            )
             for job in bill.jobs
             for each in job.groups
         ],
         notes=[line for job in bill.jobs for line in _most(job)],
     )
-
-
-def _day(group: JobGroupBill) -> str:
-    return _amount(None if group.usd_per_hour is None else HOURS_PER_DAY * group.usd_per_hour, 2)
 
 
 def _ready(review: Review) -> Iterable[Table]:

@@ -44,7 +44,6 @@ def _preflight(review: Review, job: JobReview) -> Iterable[Table]:
 
 
 def _memory(review: Review, job: JobReview, shown: int | None) -> Table:
-    """Return the table on whether the job fits, with the `shown` largest arrays, or all of them."""
     found = job.preflight
     arrays = found.biggest_arrays[:shown] if found else ()
     unknown: tuple[str, State] = f"unknown until you run `{command_line('preflight', review.stack)}`", "notable"
@@ -143,7 +142,6 @@ def pace_answer(job: JobReview) -> str:
 
 
 def _time(days: float) -> str:
-    """Return days, or hours and minutes below two days."""
     hours, minutes = divmod(round(days * HOURS_PER_DAY * 60), 60)
     if days >= 2:
         return f"{days:,.1f} days"

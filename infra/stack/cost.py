@@ -341,7 +341,6 @@ def _sweep_bills(settings: Settings, bills: Mapping[str, JobBill]) -> Iterator[S
 
 
 def _sum(amounts: Iterable[float | None]) -> float | None:
-    """Return the sum; `None` if one of the amounts is unknown."""
     known = list(amounts)
     return None if None in known else _usd(sum(usd for usd in known if usd is not None))
 

@@ -111,7 +111,6 @@ def _labels(submission: Submission) -> dict[str, str]:
 
 
 def _slice_job(submission: Submission, container: str, template: Manifest) -> Manifest:
-    """Return the Job of a slice."""
     hosts = submission.slices.hosts
     # JobSet creates no follower while its Job has two leaders, a refused one and its replacement
     # (jobset/pkg/webhooks/pod_webhook.go). So the Job fails at once, and all slices restart without a pause.

@@ -179,7 +179,6 @@ def _patient(resources: Sequence[Declared]) -> Iterator[Violation]:
 
 
 def _seconds(duration: str) -> int:
-    """Return the seconds of a duration as Go writes it, without fractions."""
     return sum(int(count) * _SECONDS[unit] for count, unit in re.findall(r"(\d+)([hms])", duration))
 
 

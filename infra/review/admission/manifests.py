@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import cast
 
 from infra.review.admission.situation import Admission, FlavorQuota, PodSet, Queue, Situation, Workload
-from infra.stack.manifests import Object, amount, cohort_of, condition, holds, is_true, moment
-from infra.stack.names import GATES, REQUEUED_LAST, TPU_RESOURCE
+from infra.stack.manifests import Object, amount, cohort_of, condition, holds, is_stopped, is_true, moment, queued_at
+from infra.stack.names import GATES, TPU_RESOURCE
 
 
 def queue(manifest: Object) -> Queue:
@@ -82,22 +82,22 @@ def counts(manifest: Object) -> bool:
 def _workload(manifest: Object, queue: str, flavors: list[Object]) -> Workload:
     metadata, spec, status = manifest["metadata"], manifest["spec"], manifest.get("status", {})
     evicted, admitted = is_true(manifest, "Evicted"), _admission(manifest)
-    again = evicted and condition(manifest, "Evicted")["reason"] in REQUEUED_LAST
     counted = [pods for pods in spec["podSets"] if _chips(pods)]
+    ended = {found["name"]: found["count"] for found in status.get("reclaimablePods", [])}
     return Workload(
         name=name_of(manifest),
         uid=metadata["uid"],
         queue=queue,
         priority=spec.get("priority", 0),
-        queued_at=_changed_at(manifest, "Evicted") if again else moment(metadata, "creationTimestamp", 0.0),
-        pod_sets=tuple(_pod_set(pods, _count_ended(status, pods["name"]), flavors) for pods in counted),
+        queued_at=queued_at(manifest),
+        pod_sets=tuple(_pod_set(pods, ended.get(pods["name"], 0), flavors) for pods in counted),
         admission=Admission(
             flavors=tuple(
                 found.get("flavors", {}).get(TPU_RESOURCE, "")
                 for pods, found in zip(spec["podSets"], admitted["podSetAssignments"], strict=True)
                 if _chips(pods)
             ),
-            reserved_at=_changed_at(manifest, "QuotaReserved"),
+            reserved_at=moment(condition(manifest, "QuotaReserved"), "lastTransitionTime", 0.0),
             evicted=evicted,
         )
         if admitted
@@ -162,20 +162,11 @@ def _container_requests(container: Object) -> Counter[str]:
     return Counter(cast(dict[str, int], {name: amount(each) for name, each in asked.items()}))
 
 
-def _count_ended(status: Object, pods: str) -> int:
-    """Return the number of pods that no longer need their quota."""
-    return next((found["count"] for found in status.get("reclaimablePods", []) if found["name"] == pods), 0)
-
-
 def name_of(manifest: Object) -> str:
     """Return the namespace and the name of the workload's JobSet, which people know, or else its own name."""
     metadata = manifest["metadata"]
     owners = [owner["name"] for owner in metadata.get("ownerReferences", []) if owner["kind"] == "JobSet"]
     return f"{metadata['namespace']}/{owners[0] if owners else metadata['name']}"
-
-
-def _changed_at(manifest: Object, kind: str) -> float:
-    return moment(condition(manifest, kind), "lastTransitionTime", 0.0)
 
 
 def usable_flavors(pod: Object, flavors: Iterable[Object]) -> frozenset[str]:
@@ -228,11 +219,6 @@ _FUNGIBILITY = {"whenCanBorrow": "MayStopSearch", "whenCanPreempt": "TryNextFlav
 _OLD_WORDS = {"Borrow": "MayStopSearch", "Preempt": "MayStopSearch"}
 """Values of v1beta1 that v1beta2 renames."""
 _NEVER_PREEMPTED = 2**31 - 1
-
-
-def is_stopped(queue: Object) -> bool:
-    """Return whether somebody has stopped a ClusterQueue or a LocalQueue."""
-    return queue["spec"].get("stopPolicy", "None") != "None"
 
 
 def quotas(queue: Object) -> Iterator[tuple[str, Object]]:

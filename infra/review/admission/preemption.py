@@ -143,7 +143,6 @@ def _own(contest: Contest) -> list[_Candidate]:
 
 
 def _of_others(contest: Contest) -> list[_Candidate]:
-    """Return workloads on chips that their queues have borrowed."""
     queue, ledger = contest.queue, contest.snapshot.ledger
     entitled = not any(ledger.borrows(queue.name, flavor, chips) for flavor, chips in contest.needs.items())
     return [
@@ -249,7 +248,6 @@ def _by_initial_share(contest: Contest, candidates: list[Workload], targets: lis
 
 
 def _take(contest: Contest, target: Target, targets: list[Target]) -> bool:
-    """Preempt the target, and return whether the workload now fits."""
     contest.snapshot.remove(target.workload)
     targets.append(target)
     ledger, queue = contest.snapshot.ledger, contest.workload.queue

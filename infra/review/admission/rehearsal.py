@@ -180,7 +180,6 @@ class Verdict(Spec):
 
 
 def _list_names(what: str, names: Iterable[str]) -> list[str]:
-    """Return a line with some of the names; nothing without names."""
     found = list(names)
     more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
     return [f"{what} {', '.join(found[:_NAMED])}{more}"] if found else []
@@ -224,8 +223,6 @@ def rehearse(situation: Situation, workload: Workload) -> Verdict:
 
 @dataclass(frozen=True)
 class _Finding:
-    """The result for the workload, and the queues before it was submitted."""
-
     before: Snapshot
     assignment: Assignment
     step: str

@@ -6,7 +6,7 @@ from math import ceil
 
 from infra.review.replay.fleet import Fleet
 from infra.review.replay.simulation import Replayed, Run
-from infra.review.table import UNKNOWN, Answer, State, Table
+from infra.review.table import UNKNOWN, Answer, Table
 from infra.stack.cost import dollars
 from infra.stack.names import MINUTES_PER_HOUR
 from workloads.spec.base import Spec
@@ -133,7 +133,6 @@ def _waits(runs: Sequence[Run]) -> Iterable[Waits]:
 
 
 def _chip_hours(found: Replayed) -> Mapping[str, ChipHours]:
-    """Return the chip-hours by flavor."""
     result: dict[str, ChipHours] = {}
     for flavor, group in found.fleet.groups.items():
         usage, spares = found.usage[flavor], found.conditions.spares * group.slice_chips
@@ -152,7 +151,6 @@ def _sum(hours: Iterable[ChipHours]) -> ChipHours:
 
 
 def _dollars(fleet: Fleet, hours: Mapping[str, ChipHours]) -> tuple[float, float]:
-    """Return US dollars for all chip-hours and for idle ones, at known prices."""
     usd = idle = 0.0
     for flavor, each in hours.items():
         price = fleet.groups[flavor].usd_per_chip_hour or 0.0
@@ -187,10 +185,19 @@ def tables(found: Sequence[Summary], notes: Sequence[str] = ()) -> list[Answer]:
         title="Waits",
         verdict=f"p90 {span(last.overall.p90)}, at most {span(last.overall.max)}",
         state="good",
-        columns=("team", "shape", "jobs", *(f"{what} {name}".strip() for name in _labels(names) for what in _WAITS)),
+        columns=(
+            "team",
+            "shape",
+            "jobs",
+            *(f"{what} {name}".strip() for name in (names if len(names) > 1 else ("",)) for what in _WAITS),
+        ),
         rows=[_wait_row(each, found) for each in last.waits[1:]],
     )
-    return [Table("Replay", verdict(last), _state(last), ("", *names), rows, notes), waits, *_starved_tables(last)]
+    return [
+        Table("Replay", verdict(last), "bad" if last.starved else "good", ("", *names), rows, notes),
+        waits,
+        *_starved_tables(last),
+    ]
 
 
 def names_of_fleets(found: Sequence[Summary]) -> list[str]:
@@ -217,14 +224,6 @@ def measures(found: Summary) -> Iterator[tuple[str, str]]:
 def span(hours: float) -> str:
     """Return hours as text, such as `5 min` or `3.5 h`."""
     return f"{hours * MINUTES_PER_HOUR:.0f} min" if hours < 2 else f"{hours:.1f} h"
-
-
-def _labels(names: Sequence[str]) -> Sequence[str]:
-    return names if len(names) > 1 else ("",)
-
-
-def _state(found: Summary) -> State:
-    return "bad" if found.starved else "good"
 
 
 def _share(part: Callable[[Summary], float]) -> Callable[[Summary], str]:

@@ -240,13 +240,11 @@ def _reserved(fleet: Fleet, reservation: str | None) -> int:
 def _changes(
     fleet: Fleet, conditions: Conditions, after: Fleet, changed: Conditions
 ) -> Mapping[str, tuple[int | None, int | None]]:
-    """Return what to write into the stack file, with the values of now."""
     old, new = ({**_written(each), "spares": given.spares} for each, given in ((fleet, conditions), (after, changed)))
     return {path: (old[path], value) for path, value in new.items() if old[path] != value}
 
 
 def _written(fleet: Fleet) -> dict[str, int | None]:
-    """Return the values of a fleet by their path in a stack file."""
     found: dict[str, int | None] = {}
     for flavor, group in fleet.groups.items():
         found[f"slices.{group.name}.count"] = group.chips // group.slice_chips

@@ -228,7 +228,6 @@ class _Simulation:
         self._leave(run)
 
     def _leave(self, run: Run) -> None:
-        """Take quota and hosts from a run that does not run any more."""
         run.attempt += 1
         pool = self._pools[run.flavor]
         if run in pool.waiting:
@@ -288,7 +287,6 @@ class _Simulation:
         del self._pools[run.flavor].running[run.job.name]
 
     def _interrupt(self, run: Run) -> None:
-        """Stop a run that keeps its quota."""
         self._stop(run, ended=False)
         run.restarts, run.attempt = True, run.attempt + 1
         run.interruptions += 1

@@ -106,7 +106,6 @@ class Rows:
         return Trace(source, tuple(jobs), hours, tuple(notes))
 
     def _check(self, jobs: Iterable[Job], hours: float) -> None:
-        """Find what is wrong with the jobs together."""
         rows: dict[str, int] = {}
         for job in sorted(jobs, key=lambda job: job.row):
             if (first := rows.setdefault(job.name, job.row)) != job.row:

@@ -138,18 +138,15 @@ def _hours(item: Object, events: Iterable[tuple[float, str]], now: float) -> flo
 
 
 def _labels(flavor: Object) -> tuple[str, Mapping[str, str]]:
-    """Return a flavor's name and the labels of its nodes."""
     return flavor["metadata"]["name"], {**flavor.get("spec", {}).get("nodeLabels", {})}
 
 
 def _event(item: Object) -> tuple[str, float, str]:
-    """Return the UID of the object that an event is about, when it happened, and its reason."""
     at = moment(item, "eventTime", 0.0) or moment(item, "lastTimestamp", 0.0)
     return str(item.get("involvedObject", {}).get("uid", "")), at, str(item.get("reason", ""))
 
 
 def _latest(item: Object) -> float:
-    """Return the latest time of a workload."""
     changes = (moment(each, "lastTransitionTime", 0.0) for each in item.get("status", {}).get("conditions", []))
     return max(moment(item["metadata"], "creationTimestamp", 0.0), *changes, 0.0)
 

@@ -73,7 +73,9 @@ def parse(raw: Mapping[str, object]) -> Settings:
     secrets = sections.raw.get(SECRETS, {})
     found = [*sections.errors, *check(draft), *rules_jobs.check_secrets(secrets)]
     misplaced = list(rules_jobs.misplaced_secrets(raw))
-    errors = [*misplaced, *(error for error in found if not _is_of(misplaced, error))]
+    # A value that is a misplaced secret cannot be read, which is not another error.
+    places = tuple(f"{error.path}." for error in misplaced)
+    errors = [*misplaced, *(error for error in found if not f"{error.path}.".startswith(places))]
     if errors or not (draft.cloud and draft.cluster):
         raise SettingsError(dict.fromkeys(errors))
     jobs = {job.name: job for _, job in draft.readable_jobs}
@@ -108,11 +110,6 @@ def check(draft: Draft) -> Iterator[FieldError]:
         rules_containers.check_functions(draft, shapes),
         rules_teams.check_money(draft, shapes),
     )
-
-
-def _is_of(secrets: Iterable[FieldError], error: FieldError) -> bool:
-    """Return whether an error is one of a value that cannot be read because it is a misplaced secret."""
-    return any(f"{error.path}.".startswith(f"{secret.path}.") for secret in secrets)
 
 
 def _in_the_jobs_order(name: str, team: Team, jobs: Iterable[JobSettings]) -> Team:

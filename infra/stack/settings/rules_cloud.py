@@ -187,7 +187,6 @@ def _overlaps(ranges: _Ranges) -> Iterator[FieldError]:
 
 
 def _room(draft: Draft, shapes: Shapes, ranges: _Ranges) -> Iterator[FieldError]:
-    """Yield an error for each range with too few addresses for all nodes, or for all their pods."""
     hosts = {name: draft.slices[name].hosts for name in shapes}
     second = sum(count for name, count in hosts.items() if draft.slices[name].second_network)
     total, stays = sum(hosts.values()), draft.cluster.system_nodes if draft.cluster else 0

@@ -61,7 +61,6 @@ def _ports(path: str, job: ContainerJob) -> Iterator[FieldError]:
 
 
 def _room(path: str, job: ContainerJob, draft: Draft, shapes: Shapes) -> Iterator[FieldError]:
-    """Yield what does not fit on a host, or on the head."""
     if job.backend == "pathways":
         for name in sorted(job.resources.model_fields_set):
             expected, got = "nothing with backend: pathways, where the program runs on the head", job.resources

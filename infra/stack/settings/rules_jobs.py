@@ -185,7 +185,6 @@ def _capacities(path: str, groups: Mapping[str, SliceGroup]) -> Iterator[FieldEr
 
 
 def _preset(entry: DraftJob) -> Iterator[FieldError]:
-    """Yield the error of an unknown preset, even if something else in the job could not be read."""
     preset = entry.written.get("preset")
     if isinstance(preset, str) and preset not in preset_names():
         expected = f"one of the presets {', '.join(preset_names())}"
@@ -193,7 +192,6 @@ def _preset(entry: DraftJob) -> Iterator[FieldError]:
 
 
 def _training(path: str, job: TrainingJob, draft: Draft, shapes: Shapes) -> Iterator[FieldError]:
-    """Yield the errors of a training job."""
     yield from each(
         _backend(path, job),
         _data(path, job),

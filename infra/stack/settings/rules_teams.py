@@ -161,7 +161,6 @@ def _priced_groups(draft: Draft) -> Iterator[FieldError]:
 
 
 def _find_unpriced(name: str, draft: Draft) -> Iterator[FieldError]:
-    """Yield an error if a slice group would be bought on demand at an unknown price."""
     cloud, group = draft.cloud, draft.slices[name]
     # A price depends on the zone, which is reported if it is wrong.
     if cloud is None or not group.capacity.full_price or not is_zone(group.zone_in(cloud), cloud.region):

@@ -186,7 +186,6 @@ def read_draft(sections: Sections) -> Draft:
 
 
 def _jobs(sections: Sections) -> tuple[DraftJob, ...]:
-    """Return the jobs in the order of their names, and add their errors to `sections`."""
     raw = sections.raw
     if SHORT_FORM in raw and JOBS in raw:
         sections.errors.append(FieldError(SHORT_FORM, "either jobs or, for one training job, job", "both", _MOVE))
@@ -254,7 +253,6 @@ def _sweep_or_job(sections: Sections, name: str, value: object) -> Iterator[Draf
 
 
 def _same_names(jobs: list[DraftJob]) -> Iterator[FieldError]:
-    """Yield an error for each run of a sweep that has the name of another job."""
     paths: dict[str, str] = {}
     for entry in jobs:
         with suppress(WrongValueError):
@@ -315,7 +313,6 @@ def kind_of(written: Section) -> object:
 
 
 def _named_entries(section: object) -> dict[str, Mapping[str, object]]:
-    """Return the entries of each entry. YAML also has keys that are no names, such as null and numbers."""
     entries = cast(Mapping[object, object], entries_of(section))
     return {name: entries_of(entry) for name, entry in entries.items() if isinstance(name, str)}
 

@@ -104,7 +104,21 @@ def written_folders(
     return by_namespace | ({ON_HOSTS: on_hosts} if on_hosts else {})
 
 
-class Settings(Options):
+class _Sections:
+    slices: Mapping[str, SliceGroup]
+    datasets: Datasets | None
+
+    @property
+    def mounted_bucket(self) -> str | None:
+        """Return the bucket with training data that pods see as a folder."""
+        return self.datasets.bucket if self.datasets and self.datasets.mount else None
+
+    def groups_of(self, job: JobSettings) -> Mapping[str, SliceGroup]:
+        """Return the slice groups that the job may run on, the preferred one first."""
+        return {name: self.slices[name] for name in job.slices.groups}
+
+
+class Settings(_Sections, Options):
     """A whole valid stack file, as `infra.stack.settings.read` returns it."""
 
     cloud: Cloud
@@ -162,11 +176,6 @@ class Settings(Options):
         return any(group.second_network for group in self.slices.values())
 
     @property
-    def mounted_bucket(self) -> str | None:
-        """Return the bucket with training data that pods see as a folder."""
-        return self.datasets.bucket if self.datasets and self.datasets.mount else None
-
-    @property
     def dataset_bucket(self) -> str | None:
         return self.datasets.bucket if self.datasets else None
 
@@ -215,10 +224,6 @@ class Settings(Options):
         """Return the job's first slice group; the groups that it may fall back to have equal slices."""
         return self.slices[job.slices.group]
 
-    def groups_of(self, job: JobSettings) -> Mapping[str, SliceGroup]:
-        """Return the slice groups that the job may run on, the preferred one first."""
-        return {name: self.slices[name] for name in job.slices.groups}
-
     def secrets_of(self, job: JobSettings) -> tuple[str, ...]:
         """Return the names of the secrets that the job's pods get."""
         return tuple(sorted(self.secrets if job.secrets is None else set(job.secrets)))
@@ -229,7 +234,7 @@ def _head_size(runtime: Pathways) -> Resources:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FleetSpec:
+class FleetSpec(_Sections):
     """What a `Fleet` declares, and what all that runs on it needs to know: jobs of the same program or of another one,
     submitted jobs, and function calls."""
 
@@ -281,12 +286,3 @@ class FleetSpec:
             prices=self.prices,
             **others,
         )
-
-    def groups_of(self, job: JobSettings) -> Mapping[str, SliceGroup]:
-        """Return the slice groups that the job may run on, the preferred one first."""
-        return {name: self.slices[name] for name in job.slices.groups}
-
-    @property
-    def mounted_bucket(self) -> str | None:
-        """Return the bucket with training data that pods see as a folder."""
-        return self.datasets.bucket if self.datasets and self.datasets.mount else None

@@ -116,7 +116,6 @@ def expand(values: Mapping[str, object], stack: str) -> Expanded:
 
 
 def _no_section(key: str) -> FieldError:
-    """Return the error of a key that is neither a value of a starter nor a section."""
     error = unknown_key("", key, Starter.model_fields)
     if key not in SliceGroup.model_fields:
         return error

@@ -61,7 +61,6 @@ def read_only_job(
 
 
 def _check(draft: Draft) -> Iterator[FieldError]:
-    """Yield every error of jobs that are submitted to a stack whose own settings are valid."""
     shapes = {name: group.shape for name, group in draft.slices.items()}
     yield from each(
         rules_jobs.check(draft, shapes),
