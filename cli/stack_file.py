@@ -67,8 +67,7 @@ def sections(config: Mapping[str, Any]) -> dict[str, Any]:
 def expanded(config: Mapping[str, Any], stack: str) -> dict[str, Any]:
     """Return `config` with sections in place of the values of a starter, if it has any.
 
-    Raises:
-        SettingsError: a value of the starter is missing or wrong.
+    Raise SettingsError if a value of the starter is missing or wrong.
     """
     from infra.stack.settings.starter import expand
 

@@ -19,11 +19,7 @@ from infra.stack.settings.yaml_file import UnreadableError, read_yaml
 
 
 def load(config: pulumi.Config) -> Settings:
-    """Return the settings of the running stack.
-
-    Raises:
-        SettingsError: they are not valid; lists all errors.
-    """
+    """Return the settings of the running stack. Raise SettingsError with all errors if they are not valid."""
     prefix = f"{config.name}:"
     keys = [key.removeprefix(prefix) for key in CONFIG.get() if key.startswith(prefix)]
     stack = pulumi.get_stack()

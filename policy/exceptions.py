@@ -79,8 +79,7 @@ class GrantedException:
 def read_exceptions(settings: Mapping[str, Any]) -> tuple[GrantedException, ...]:
     """Return the exceptions in a rule's settings, which Pulumi has checked with `SCHEMA`.
 
-    Raises:
-        ValueError: a date does not exist.
+    Raise ValueError if a date does not exist.
     """
     exceptions: list[GrantedException] = []
     for entry in settings.get(KEY, ()):

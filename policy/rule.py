@@ -81,8 +81,7 @@ def is_known(value: object) -> bool:
 def at(value: Any, *path: str | int) -> Any:
     """Return the value at a path, or None if there is no such value.
 
-    Raises:
-        NotKnownYetError: a value on the way is `Unknown`.
+    Raise NotKnownYetError if a value on the way is `Unknown`.
     """
     for key in path:
         if value is None:
@@ -172,8 +171,7 @@ class ResourceRule(About):
     def messages(self, resource: Declared) -> Iterator[str]:
         """Yield everything that is wrong with a resource.
 
-        Raises:
-            NotKnownYetError: a check read a value that is not known, raised after all other checks.
+        Raise NotKnownYetError if a check read a value that is not known, raised after all other checks.
         """
         unknown: NotKnownYetError | None = None
         matching = (checks for pattern, checks in self.checks.items() if fnmatchcase(resource.type, pattern))

@@ -191,8 +191,7 @@ class Source:
     def read(self, window: Window) -> Iterator[Line]:
         """Yield the lines that exist now.
 
-        Raises:
-            ApiError, urllib3.exceptions.HTTPError, OSError: the log cannot be read.
+        Raise ApiError, urllib3.exceptions.HTTPError or OSError if the log cannot be read.
         """
         answer, parse = self.open(window.query()), self.parser()
         try:

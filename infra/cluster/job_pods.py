@@ -143,8 +143,7 @@ def newest(pods: Iterable[Object], at: float) -> tuple[Pod, ...]:
 def pods_of(api: ApiServer, namespace: str, job: str, kind: str = "JobSet") -> list[Json]:
     """Return the pods of a job of this kind, including those that are terminating.
 
-    Raises:
-        ApiError, urllib3.exceptions.HTTPError, OSError: the API server refuses the request or does not answer.
+    Raise ApiError, urllib3.exceptions.HTTPError or OSError if the API server refuses the request or does not answer.
     """
     selector = {"labelSelector": f"{POD_LABELS[kind]}={job}"}
     return api.request("GET", PODS.format(namespace), query=selector)["items"]

@@ -79,8 +79,7 @@ class Usage:
     def read(cls, text: str) -> Self:
         """Return the usage in an annotation, which is empty before the first count.
 
-        Raises:
-            ValueError, TypeError: the text is not one that `text` returns.
+        Raise ValueError or TypeError if the text is not one that `text` returns.
         """
         usd, seen = json.loads(text) if text else (0.0, {})
         return cls(float(usd), {uid: Seen(*map(_number, each)) for uid, each in seen.items()})

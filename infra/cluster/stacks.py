@@ -48,8 +48,7 @@ class Stacks:
     def ask(self, *arguments: str) -> str:
         """Run a Pulumi command and return its output.
 
-        Raises:
-            StacksError: it fails, `pulumi` is not installed, or the working folder is not in a project.
+        Raise StacksError if it fails, `pulumi` is not installed, or the working folder is not in a project.
         """
         try:
             project = find_project()
@@ -58,11 +57,7 @@ class Stacks:
         return run_command(["pulumi", *arguments, "--non-interactive"], project, None)
 
     def names(self) -> list[str]:
-        """Return the names of the project's stacks in the backend.
-
-        Raises:
-            StacksError: Pulumi cannot list them.
-        """
+        """Return the names of the project's stacks in the backend. Raise StacksError if Pulumi cannot list them."""
         answer = self.ask("stack", "ls", "--json")
         with explain_parse_errors("stack ls"):
             return [stack["name"].rpartition("/")[2] for stack in json.loads(answer)]
@@ -70,8 +65,7 @@ class Stacks:
     def outputs(self, stack: str) -> dict[str, Any]:
         """Return the outputs of a stack's last update.
 
-        Raises:
-            StacksError: there is no such stack, or Pulumi cannot report its outputs.
+        Raise StacksError if there is no such stack, or Pulumi cannot report its outputs.
         """
         answer = self.ask("stack", "output", "--json", "--stack", stack)
         with explain_parse_errors("stack output"):
@@ -80,8 +74,7 @@ class Stacks:
     def api(self, outputs: Mapping[str, Any]) -> ApiServer:
         """Return the API server of a stack with these outputs, as the user who runs this.
 
-        Raises:
-            StacksError: there are no credentials.
+        Raise StacksError if there are no credentials.
         """
         try:
             return ApiServer.at(outputs["endpoint"])
@@ -101,8 +94,7 @@ class Stacks:
 def explain_parse_errors(command: str) -> Generator[None]:
     """Turn errors in parsing the output of a Pulumi command into a StacksError.
 
-    Raises:
-        StacksError: it is not what Pulumi prints.
+    Raise StacksError if it is not what Pulumi prints.
     """
     try:
         yield
@@ -117,8 +109,7 @@ def explain_parse_errors(command: str) -> Generator[None]:
 def explain_missing_program(name: str) -> Generator[None]:
     """Turn the error of a program that cannot be started into a StacksError.
 
-    Raises:
-        StacksError: it is not installed, or may not be executed.
+    Raise StacksError if it is not installed, or may not be executed.
     """
     try:
         yield
@@ -128,11 +119,7 @@ def explain_missing_program(name: str) -> Generator[None]:
 
 
 def run_command(command: Sequence[str], folder: Path, environment: Mapping[str, str] | None) -> str:
-    """Run a command and return its output.
-
-    Raises:
-        StacksError: it fails, or the program is not installed.
-    """
+    """Run a command and return its output. Raise StacksError if it fails, or the program is not installed."""
     with explain_missing_program(command[0]):
         ended = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     if ended.returncode:

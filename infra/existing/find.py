@@ -42,8 +42,7 @@ class Found:
 def find(settings: Settings, provider: gcp.Provider) -> Found | None:
     """Return what exists already of what the stack file names; `None` if it names nothing.
 
-    Raises:
-        SettingsError: it does not fit the stack; lists all errors.
+    Raise SettingsError with all errors if it does not fit the stack.
     """
     if settings.cluster.existing is not None:
         return _find_cluster(settings, settings.cluster.existing, provider)

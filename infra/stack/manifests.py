@@ -83,8 +83,7 @@ def quantity(amount: float) -> str:
 def amount(written: str | float) -> float:
     """Return the amount of a quantity of Kubernetes, such as `4`, `500m` or `2Gi`.
 
-    Raises:
-        ValueError: it is not a quantity.
+    Raise ValueError if it is not a quantity.
     """
     found = _QUANTITY.fullmatch(str(written))
     if found is None:

@@ -131,8 +131,7 @@ def job_spec(settings: Settings, job: TrainingJob) -> JobSpec:
 def assemble(job: TrainingJob, shape: SliceShape, preset: Preset, storage_root: str) -> JobSpec:
     """Return the specification of `job` on slices of `shape`, with its files below `storage_root`.
 
-    Raises:
-        pydantic.ValidationError: the job's sizes do not fit its slices.
+    Raise pydantic.ValidationError if the job's sizes do not fit its slices.
     """
     data = job.data or preset.data
     assert data, "infra.stack.settings.rules_jobs refuses a job without data"

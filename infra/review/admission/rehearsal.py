@@ -192,8 +192,7 @@ _MAX_EVENTS_EACH = 8
 def rehearse(situation: Situation, workload: Workload) -> Verdict:
     """Return Kueue's first decision on a workload that is submitted now, after all waiting ones have been tried.
 
-    Raises:
-        ValueError: the situation does not have its queue.
+    Raise ValueError if the situation does not have its queue.
     """
     if workload.queue not in {queue.name for queue in situation.queues}:
         names = ", ".join(queue.name for queue in situation.queues)

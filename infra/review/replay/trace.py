@@ -266,11 +266,7 @@ def misplaced(jobs: Iterable[Job], fleet: Fleet) -> list[tuple[int, str]]:
 
 
 def places(trace: Trace, fleet: Fleet) -> list[Place]:
-    """Return where each job may run.
-
-    Raises:
-        TraceError: the fleet has no such team or shape.
-    """
+    """Return where each job may run. Raise TraceError if the fleet has no such team or shape."""
     found = {key: fleet.place(*key) for key in {(job.team, job.shape) for job in trace.jobs}}
     places = [place for job in trace.jobs if isinstance(place := found[job.team, job.shape], Place)]
     if len(places) < len(trace.jobs):
@@ -325,8 +321,7 @@ class Distribution(Spec):
 def draw(distribution: Distribution, seed: int) -> Trace:
     """Return a trace. The same seed gives the same jobs.
 
-    Raises:
-        TraceError: no job was drawn, or more than `MAX_JOBS` may be.
+    Raise TraceError if no job was drawn, or more than `MAX_JOBS` may be.
     """
     jobs, end, shortened = list[Job](), distribution.days * HOURS_PER_DAY, 0
     if (expected := distribution.days * sum(each.jobs_per_day for each in distribution.jobs)) > MAX_JOBS:

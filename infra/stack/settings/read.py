@@ -34,8 +34,7 @@ KEYS = frozenset({*Settings.model_fields, SHORT_FORM})
 def read_values(values: Mapping[str, object], stack: str) -> Settings:
     """Return the settings in the values of a stack file, which may have those of a starter.
 
-    Raises:
-        SettingsError: they are not valid; lists all errors.
+    Raise SettingsError with all errors if they are not valid.
     """
     found = expand(values, stack)
     try:
@@ -56,8 +55,7 @@ def read_values(values: Mapping[str, object], stack: str) -> Settings:
 def parse(raw: Mapping[str, object]) -> Settings:
     """Return the settings in `raw`, the stack file's values by section, with `HIDDEN` in place of secrets.
 
-    Raises:
-        SettingsError: they are not valid; lists all errors.
+    Raise SettingsError with all errors if they are not valid.
     """
     unknown = [unknown_key("", key, KEYS) for key in raw if key not in KEYS]
     # A section with a misspelt name is read anyway, so that it is not also reported as missing.

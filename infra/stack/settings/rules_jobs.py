@@ -370,8 +370,7 @@ def _marks(path: str, value: object) -> Iterator[str]:
 def _assembled(job: TrainingJob, shape: SliceShape, preset: Preset) -> JobSpec:
     """Return the job's specification, even if it has no data yet.
 
-    Raises:
-        ValidationError: its sizes do not fit its slices.
+    Raise ValidationError if its sizes do not fit its slices.
     """
     with_data = job if job.data or preset.data else job.model_copy(update={"data": _ANY_DATA})
     return assemble(with_data, shape, preset, storage_root="gs://bucket")

@@ -48,8 +48,7 @@ def read_only_job(
 ) -> Settings:
     """Return a stack whose only jobs are the job or the runs of the sweep `name`, if `check` finds no error.
 
-    Raises:
-        SettingsError: the job is not valid; lists all errors.
+    Raise SettingsError with all errors if the job is not valid.
     """
     sections = Sections(sections_of_stack)
     draft = read_draft(sections)
