@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, cast
@@ -159,17 +160,6 @@ def _written(path: Path) -> YamlFile:
     raise Halt(f"{shown(path)}:{line}: {wanted}\n{ADVICE}")
 
 
-def loaded(path: Path) -> object:
-    """Return the content of a YAML file, even without settings, as `pulumi stack init` writes it.
-
-    Raise Halt if it does not exist, is not YAML, has a key twice, or is too large.
-    """
-    file = opened(path)
-    if file.errors:
-        _refuse(file, ())
-    return file.content
-
-
 def opened(path: Path, content: str = "a mapping `config`") -> YamlFile:
     """Return a YAML file, which must have `content`. Raise Halt if it does not exist, is not YAML, or is too large."""
     return opened_by(read_yaml, path, content)
@@ -260,12 +250,12 @@ class Files:
 
     def encryption(self, name: str) -> tuple[str, ...]:
         """Return the arguments that `pulumi stack init` needs to keep the key of the file's secrets."""
-        try:
-            content = loaded(self.stack(name))
-        except Halt:
-            return ()
-        provider = content.get("secretsprovider") if isinstance(content, Mapping) else None
-        return (f"--secrets-provider={provider}",) if provider else ()
+        # `pulumi stack init` writes a file without settings.
+        with suppress(Halt):
+            file = opened(self.stack(name))
+            if isinstance(file.content, Mapping) and not file.errors and file.content.get("secretsprovider"):
+                return (f"--secrets-provider={file.content['secretsprovider']}",)
+        return ()
 
 
 POLICY = CHECKOUT / "policy"

@@ -71,11 +71,6 @@ def _job(path: str, job: AnyJob, draft: Draft, shapes: Shapes) -> Iterator[Field
             yield from rules_containers.check_container(path, job, draft, shapes)
 
 
-def shape_of(job: JobSettings, shapes: Shapes) -> SliceShape | None:
-    """Return the shape of the job's slices, if it is known. Raise WrongValueError if the job names no group."""
-    return shapes.get(job.slices.group)
-
-
 def _name(path: str, job: JobSettings) -> Iterator[FieldError]:
     if job.name == TEAMS_FOLDER:
         expected = f"a name other than {TEAMS_FOLDER}, the folder of all teams in the bucket"
@@ -287,7 +282,7 @@ def _sections(path: str, job: TrainingJob, shapes: Shapes) -> Iterator[FieldErro
         return
     adapters = list(_adapters(path, job, preset) if training_spec(job, preset).lora else ())
     yield from adapters
-    if not adapters and (shape := shape_of(job, shapes)):
+    if not adapters and (shape := shapes.get(job.slices.group)):
         yield from _fit(path, job, shape, preset)
 
 
