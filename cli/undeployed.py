@@ -95,7 +95,6 @@ def render_described(path: Path | None, options: Mapping[str, object], others: S
 
 
 def _value(name: str, text: object) -> object:
-    """Return the value of an option. A capacity may be a mapping, as in a stack file."""
     try:
         return yaml.safe_load(text) if name == "capacity" and isinstance(text, str) else text
     except yaml.YAMLError:

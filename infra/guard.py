@@ -112,7 +112,6 @@ def loss(old: Mapping[str, Texts], new: Mapping[str, Texts]) -> Loss:
 
 
 def _of_team(settings: Settings, name: str) -> Texts:
-    """Return what the running jobs of a team depend on besides their node pools."""
     team, groups, cluster = settings.teams[name], settings.slices, settings.cluster
     quota = {group: flavor_name(group, groups[group], settings.scheduling.placement) for group in team.quota}
     on_hosts = {"pods on the network of their host": "allowed"} if name in settings.host_network_teams else {}

@@ -233,7 +233,6 @@ def _patience(spec: FleetSpec) -> dict[str, object]:
 
 
 def _requeueing(requeueing: Requeueing) -> dict[str, object]:
-    """Return how a job is requeued: behind the jobs that already wait."""
     return {
         "timestamp": "Eviction",
         **({} if requeueing.limit is None else {"backoffLimitCount": requeueing.limit}),

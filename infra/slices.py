@@ -198,7 +198,6 @@ def pool_args(
 def _placement(
     shape: SliceShape, workload_policy: pulumi.Input[str] | None
 ) -> gcp.container.NodePoolPlacementPolicyArgs | None:
-    """Return how the hosts of a slice are connected; a single host needs no policy."""
     if not shape.multi_host:
         return None
     # With a workload policy GKE stores no type: any other than the empty one would show up as drift.

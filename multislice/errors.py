@@ -157,7 +157,6 @@ def _returned(content: bytes) -> Outcome:
 
 
 def _exception(record: dict[str, Any]) -> BaseException:
-    """Return the exception that the host raised, with the host's traceback as its cause."""
     host = record["host"]
     error = _unpickled(record) or FunctionRaised(f"{record['type']}: {record['message']}")
     error.__cause__ = HostTraceback(host, record["traceback"])

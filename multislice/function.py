@@ -190,7 +190,6 @@ def _decorate[**P, R](target: Target, function: Callable[P, R]) -> Function[P, R
 
 
 def _errors(request: CallRequest, hosts: object) -> Iterator[str]:
-    """Yield the errors of a request that do not depend on the stack."""
     if (request.slices is None) == (request.accelerator is None):
         both = f"slices {request.slices!r} and accelerator {request.accelerator!r}"
         got = "neither" if request.slices is None else both

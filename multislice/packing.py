@@ -268,7 +268,6 @@ def _by_name(bound: inspect.BoundArguments) -> dict[str, Any]:
 
 
 def _captured(function: object) -> Iterator[tuple[str, Any]]:
-    """Yield the objects that are sent with the function, with descriptions of them."""
     if isinstance(function, functools.partial):
         given: Any = function
         yield from _by_name(inspect.signature(given.func).bind_partial(*given.args, **given.keywords)).items()
@@ -341,7 +340,6 @@ def _names(code: CodeType) -> set[str]:
 
 
 def _numbers(code: CodeType) -> set[int]:
-    """Return the line numbers of the code, from its first to its last line."""
     ends = [end for _, end, _, _ in code.co_positions() if end]
     inner = (_numbers(constant) for constant in code.co_consts if isinstance(constant, CodeType))
     return set(range(code.co_firstlineno, max(ends, default=code.co_firstlineno) + 1)).union(*inner)

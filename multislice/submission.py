@@ -203,7 +203,6 @@ def find_call(call: str, stack: StackConnection, team: str | None = None) -> Cal
 
 
 def _seen(stack: StackConnection, call: str, team: str | None) -> tuple[dict[str, CallSpec | None], list[str]]:
-    """Return the calls of this name by namespace, and the namespaces that this user may not read."""
     namespaces = stack.settings.namespaces
     searched = set(namespaces.values()) if team is None else {namespaces[stack.team(team)]}
     seen: dict[str, CallSpec | None] = {}

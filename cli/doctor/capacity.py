@@ -259,7 +259,6 @@ def slices(scope: Scope) -> Findings:
 
 
 def _slices_of(nodes: Iterable[Json]) -> Mapping[str, list[Json]]:
-    """Return the nodes with chips, by the name of their node pool."""
     pools: defaultdict[str, list[Json]] = defaultdict(list)
     for node in nodes:
         if ACCELERATOR_LABEL in node["metadata"]["labels"]:

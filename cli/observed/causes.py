@@ -155,7 +155,6 @@ def _pods(job: JobStatus, attempt: int) -> list[Pod]:
 
 
 def _records(job: JobStatus, attempt: int) -> list[Failure]:
-    """Return the failures that hosts recorded in the last start of the attempt."""
     # Records older than its pods belong to a start that was evicted. Pods that stay are older than their attempts.
     stays, begins = job.files.world is not None, job.files.begins(job.uid)
     begin = begins.get(attempt) if stays else min((pod.created for pod in _pods(job, attempt)), default=None)

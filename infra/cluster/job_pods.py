@@ -150,7 +150,6 @@ def pods_of(api: ApiServer, namespace: str, job: str, kind: str = "JobSet") -> l
 
 
 def _find_unfinished(status: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the states of init containers that block the others or have failed."""
     states = _states(status, "initContainerStatuses")
     return [state for state in states if "waiting" in state or state.get("terminated", {}).get("exitCode")]
 

@@ -129,7 +129,6 @@ def cluster_errors(found: Json, needs: Needs) -> Iterator[FieldError]:
 
 
 def _wanted(found: Json, needs: Needs, update: str) -> Iterator[FieldError]:
-    """Yield what is missing of features that the stack file asks for."""
     if needs.mounts and not first(found, "addonsConfigs", "gcsFuseCsiDriverConfigs").get("enabled"):
         fix = f"add it: {update} --update-addons=GcsFuseCsiDriver=ENABLED, or write datasets.mount: false"
         yield FieldError("datasets.mount", "a cluster with the driver of Cloud Storage FUSE", "none", fix)

@@ -221,7 +221,6 @@ def _job_price(review: Review) -> Table:
 
 
 def _ready(review: Review) -> Iterable[Table]:
-    """Yield what `up` refuses and what a person has to check, if anything."""
     notes = [f"- {line}" for line in (*review.refused, *review.doubts)]
     if review.refused:
         yield Table("Ready", "NO: `up` refuses this stack", "bad", notes=notes)

@@ -80,7 +80,6 @@ def _value(value: float | str | None) -> str:
 
 
 def _padding(slices: int, found: Sequence[Padding]) -> str:
-    """Return the two largest numbers of slices that need padding, and the number that needs the most."""
     near = ", ".join(f"{one.share:.1%} on {one.slices} of {slices} slices" for one in reversed(found[-2:]))
     worst = max(found, key=lambda one: one.share)
     return f"Rows that are padding: {near}; at most {worst.share:.1%}, on {worst.slices}."

@@ -195,7 +195,6 @@ def _pod_context(submission: Submission) -> Manifest:
 
 
 def _own_folders(submission: Submission) -> Mapping[str, ScratchVolume]:
-    """Return the folders that only some jobs have, by the names of their volumes."""
     if submission.spec and (gib := submission.spec.local_states_gib):
         return {_LOCAL_CHECKPOINTS: ScratchVolume(path=LOCAL_CHECKPOINTS_FOLDER, size_gib=gib, medium="memory")}
     # Prefixed, so that no volume of the stack file has the name of a built-in one.

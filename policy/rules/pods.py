@@ -49,7 +49,6 @@ def _of_pods(check: Callable[[Part], Iterable[str]], *types: str) -> Mapping[str
 
 
 def _of_containers(check: Callable[[Part, Part], Iterable[str]]) -> Mapping[str, Check]:
-    """Return the check of a pod's spec and one of its containers, by type of object."""
 
     def checked(pod: Part) -> Iterator[str]:
         for container in _containers(pod):

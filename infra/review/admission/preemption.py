@@ -51,7 +51,6 @@ class Contest:
         return any(self._shortage(flavor) > 0 for flavor in self.contested)
 
     def _shortage(self, flavor: str) -> int:
-        """Return a lower bound of the missing chips after all preemptions."""
         ledger, queue, needed = self.snapshot.ledger, self.queue, self.needs[flavor]
         own = self._preemptable(queue, flavor, queue.within_queue)
         missing = needed - ledger.available(queue.name, flavor) - own
@@ -175,7 +174,6 @@ def _attempts(contest: Contest, candidates: list[_Candidate]) -> list[bool]:
 
 
 def _still_valid(contest: Contest, candidate: _Candidate, *, borrowing: bool) -> bool:
-    """Return whether it may still be preempted after the previous ones were."""
     queue = candidate.workload.queue
     if queue == contest.workload.queue:
         return True

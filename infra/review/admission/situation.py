@@ -242,7 +242,6 @@ class Ledger:
         return sum(max(0, self._usage[queue.name, quota.flavor] - quota.nominal) for quota in queue.flavors)
 
     def _shared(self, queue: str, flavor: str) -> int:
-        """Return what the queue's usage takes of the cohort."""
         quota = self._quotas.get((queue, flavor))
         return max(0, self._usage[queue, flavor] - (quota.kept if quota else 0))
 

@@ -82,8 +82,6 @@ class Run:
 
 @dataclass
 class _Pool:
-    """The hosts of a flavor, in chips."""
-
     group: Group
     free: int
     waiting: list[Run] = field(default_factory=list[Run])

@@ -207,7 +207,6 @@ def _translate(detail: ErrorDetails, path: str, model: type[BaseModel]) -> Field
 
 
 def _of_choice(place: str, choices: str, word: object, got: str) -> FieldError:
-    """Return the error of a word that is not among `choices`, which pydantic lists in quotation marks."""
     if choices == "True":
         return FieldError(place, "true", got, "remove it or write true")
     meant = nearest(word, re.findall("'([^']*)'", choices)) if isinstance(word, str) else ""

@@ -228,7 +228,6 @@ def narrowest_prefix(addresses: int) -> int:
 
 
 def _controllers(draft: Draft, shapes: Shapes) -> Iterator[FieldError]:
-    """Yield an error if the system nodes are too small for JobSet's and Kueue's controllers."""
     machine = machine_size(draft.cluster.system_machine_type) if draft.cluster else None
     if draft.cluster is None or draft.cluster.existing or machine is None:
         return

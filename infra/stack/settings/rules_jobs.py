@@ -109,7 +109,6 @@ def _names(entry: DraftJob, draft: Draft) -> Iterator[FieldError]:
 
 
 def _written_groups(path: str, slices: object) -> Iterator[tuple[str, object]]:
-    """Yield the groups that the job names, with their paths."""
     written = cast(Section, slices)
     yield f"{path}.slices.group", written.get("group")
     fallback = written.get("fallback")
@@ -261,7 +260,6 @@ def _tracker(path: str, job: TrainingJob, secrets: Collection[str]) -> Iterator[
 
 
 def _sections(path: str, job: TrainingJob, shapes: Shapes) -> Iterator[FieldError]:
-    """Yield the errors of the sections that change the preset, and of the sizes of the whole job."""
     if job.preset not in preset_names():
         return
     preset, wrong = load_preset(job.preset), list[FieldError]()

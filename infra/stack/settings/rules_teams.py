@@ -63,7 +63,6 @@ def _groups(path: str, team: Team, draft: Draft) -> Iterator[FieldError]:
 
 
 def _sum(group: str, draft: Draft) -> Iterator[FieldError]:
-    """Yield the error of quotas that are larger than their group together."""
     given = sum(team.quota[group].chips for team in draft.teams.values() if group in team.quota)
     chips = draft.slices[group].chips
     if given > chips:
@@ -191,8 +190,6 @@ def _per_hour(draft: Draft, shapes: Shapes) -> Iterator[FieldError]:
 
 @dataclass(frozen=True)
 class _Priced:
-    """A job and its largest possible cost."""
-
     path: str
     job: JobSettings
     usd_per_hour: float
