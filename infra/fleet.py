@@ -101,7 +101,8 @@ class Fleet(pulumi.ComponentResource):
         inside = partial(child_options, self)
         in_cluster = partial(inside, deleted_with=args.cluster.resource)
         allowances = {team: args.allowances.get(team, Allowance()) for team in spec.teams}
-        slices = TpuSlices(f"{prefix}slices", _slices(args), inside())
+        slices_args = TpuSlicesArgs(spec, args.cluster, {**MANAGED_BY, **args.labels})
+        slices = TpuSlices(f"{prefix}slices", slices_args, inside())
         access = TrainerAccess(f"{prefix}access", self._access(args, allowances), inside())
         installed = args.cluster.shared.installed if args.cluster.shared else BOTH
         operators_args = OperatorsArgs(spec, slices.first_queued, installed)
@@ -130,17 +131,3 @@ class Fleet(pulumi.ComponentResource):
         if args.cluster.project_number is not None:
             return args.cluster.project_number
         return project_number(args.spec.cloud.project, pulumi.InvokeOutputOptions(parent=self))
-
-
-def _slices(args: FleetArgs) -> TpuSlicesArgs:
-    return TpuSlicesArgs(
-        cloud=args.spec.cloud,
-        cluster=args.cluster.name,
-        endpoint=args.cluster.endpoint,
-        node_account=args.cluster.node_account,
-        groups=args.spec.slices,
-        labels={**MANAGED_BY, **args.labels},
-        second_network=args.cluster.second_network,
-        location=args.cluster.shared.location if args.cluster.shared else args.spec.cloud.region,
-        private_nodes=args.cluster.shared.private_nodes if args.cluster.shared else True,
-    )
