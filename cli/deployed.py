@@ -210,7 +210,6 @@ class Deployed:
 
 
 NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
-"""Names of jobs and namespaces in Kubernetes."""
 _NAMED = 20
 """Most jobs that a message names."""
 

@@ -45,7 +45,6 @@ class Enforced:
     usd_used: float
     teams: tuple[Used, ...]
     stopped: tuple[str, ...]
-    """Queues that are stopped."""
     changed: tuple[str, ...]
     """Queues that this run stopped or released."""
     notes: tuple[str, ...]

@@ -38,7 +38,6 @@ from infra.stack.settings.errors import FieldError, count_errors, from_validatio
 from infra.stack.settings.yaml_file import read_yaml, shown
 
 _MAX_ERRORS = 50
-"""Number of errors of a trace to show."""
 _SPOT = "Google's interruptions of spot are not simulated; include them in --failures-per-day"
 _KINDS = "a .csv, .json or .yaml file"
 

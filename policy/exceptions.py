@@ -28,7 +28,6 @@ ENDING = About(
 """The early warning. It is a separate policy because Pulumi has one enforcement level per policy."""
 
 KEY = "exceptions"
-"""Key of the exceptions in the settings of a rule."""
 
 _EVERY_RULE = "all"
 """Pulumi's name for all rules in a policy file."""

@@ -77,11 +77,9 @@ class SliceJob:
     """A replicated job of a JobSet whose pods request chips: one Job per slice, one pod per host."""
 
     resource: Declared
-    """The JobSet."""
     name: str
     """Name of the replicated job in the JobSet."""
     pod: Any
-    """Spec of its pods."""
 
     @property
     def specification(self) -> Any:

@@ -62,7 +62,6 @@ class Gap:
     """Something that the simulation leaves out."""
 
     text: str
-    """A sentence with the name of the object."""
     harmless: frozenset[Outcome] = _NEVER
     """Outcomes of the simulation that are right in spite of it."""
 

@@ -142,7 +142,6 @@ class JobFile:
 
     path: Path
     namespace: str
-    """Namespace of the jobs."""
     jobs: tuple[SubmittedJob, ...]
     left_out: tuple[str, ...]
     """Kind and name of its other objects."""

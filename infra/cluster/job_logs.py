@@ -325,7 +325,6 @@ class _Following:
     kind: str
     _lines: "queue.Queue[Line]" = field(default_factory=lambda: queue.Queue[Line](_MAX_LINES))
     _logs: dict[str, PodLog] = field(default_factory=dict[str, PodLog])
-    """Logs by uid of the pod."""
     _passed: set[str] = field(default_factory=set[str])
     """Pods of earlier starts that were already terminating at the beginning."""
     _uid: str = ""

@@ -20,7 +20,6 @@ from infra.stack.names import (
 )
 
 POD_LABELS = {"JobSet": JOBSET_LABEL, "Job": JOB_NAME_LABEL}
-"""Label of pods with the name of their job, by its kind."""
 _UP = ("Running", "Succeeded")
 
 

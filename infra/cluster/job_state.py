@@ -193,7 +193,6 @@ class Workload:
     chips: int
     created: float
     active: bool
-    """Whether it is active. Kueue admits only active Workloads."""
     admitted_by: str
     """ClusterQueue whose quota it holds. Empty while it waits."""
     held_chips: Mapping[str, int]
@@ -217,7 +216,6 @@ class Workload:
     requeues: int = 0
     """Number of times that Kueue put it back into its queue because its pods did not become ready."""
     local_queue: str = ""
-    """LocalQueue that it names."""
     gates: str = ""
     """Gates that keep it out of its queue until somebody removes them."""
     queued_at: float = 0.0

@@ -43,7 +43,6 @@ class KueueObjects:
     """Objects of a cluster at one moment, as one user sees them."""
 
     api_version: str
-    """Version of Kueue's API in which they were read."""
     namespace: str
     lists: Mapping[str, Sequence[Json]]
     """Objects by the plural name of their kind. Of a refused kind, those of the namespace, or none."""
@@ -56,7 +55,6 @@ class KueueObjects:
     kueue_version: str
     """Version of Kueue on the label of that ConfigMap, which its chart has, such as v0.19.2. Empty if it is unknown."""
     has_jobsets: bool
-    """Whether the cluster has the API of JobSet."""
 
     def named(self, plural: str, name: str) -> Json | None:
         """Return the object of a kind and name; of a namespaced kind, the one in the namespace."""

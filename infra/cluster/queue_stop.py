@@ -17,7 +17,6 @@ from infra.stack.manifests import Manifest, manifest
 from infra.stack.names import BUDGET_ANNOTATION, KUEUE_API_VERSION, QUEUES, SECONDS_PER_HOUR, USED_ANNOTATION
 
 USED_UP = "budget-used-up"
-"""Policy that keeps a stopped queue stopped."""
 _MANAGER = "multislice-budget"
 """Owner of the fields of a queue that stop it. Another change of the object does not take them over."""
 

@@ -41,7 +41,6 @@ class Stacks:
     """The stacks in Google Cloud, in the backend that the user's Pulumi is logged in to."""
 
     sandbox: Path | None = None
-    """Folder of the sandbox that has the stacks."""
     storage: Mapping[str, str] = {}
     """Options with which gcsfs finds their buckets. Default: those of Google Cloud."""
 

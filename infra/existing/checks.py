@@ -31,9 +31,7 @@ class PoolsNeeded:
     """Node pools of a slice group that exist already."""
 
     count: int
-    """Number of pools, one for each slice."""
     hosts: int
-    """Nodes of each pool."""
     labels: Mapping[str, str]
     """Labels of the nodes, including the one that names the group."""
 
@@ -57,7 +55,6 @@ class Needs:
     monitored: bool
     """Whether the stack declares objects for Managed Prometheus."""
     secrets: bool
-    """Whether jobs have secrets."""
     groups: bool
     """Whether teams have Google groups as members."""
 

@@ -36,7 +36,6 @@ class Claim:
     """API path of the kind, or `POOLS`."""
     name: str
     setting: str
-    """Setting that gives the name."""
     fix: str
 
     @property

@@ -30,7 +30,6 @@ class Found:
     """What exists already."""
 
     ranges: schema.Network
-    """Address ranges of the network or the cluster."""
     endpoint: str | None = None
     """Host name of the cluster's DNS endpoint; `None` if only the network exists."""
     shared: SharedCluster | None = None

@@ -29,7 +29,6 @@ QUEUE_STATES: dict[Outcome, State] = {
     "paused": "notable",
 }
 _STATES: Sequence[State] = ("good", "notable", "bad")
-"""Best state first."""
 _NAMED = 3
 """Number of jobs with the same answer that are named. The others are counted."""
 _OneJob = tuple[str, str, State]

@@ -14,7 +14,6 @@ _RESUMED = {
     None: "cannot continue",
 }
 _SHOWN_ARRAYS = 3
-"""Number of the largest arrays in a review. The preflight shows all arrays."""
 
 
 def chip_tables(review: Review, job: JobReview) -> list[Table]:

@@ -202,7 +202,6 @@ class Drifted(Spec):
 
     type: str
     name: str
-    """Name within the program."""
     gone: bool
     differences: tuple[Difference, ...]
     """Differences. Empty if the object is gone."""

@@ -22,7 +22,6 @@ class OptimizerValue(Spec):
     setting: str
     value: float | str | None
     preset: float | str | None
-    """Value in the preset."""
     resumes: bool | None
     """Whether a run with another value may continue with this value. `None` if no job can allow that."""
 
@@ -73,7 +72,6 @@ class Pace(Spec):
     tokens_per_second_per_chip: float
     tokens_per_day: float
     days: float
-    """Days to the last step."""
     usd: float | None
     """US dollars to the last step on the preferred group. `None` if its price is unknown."""
 
@@ -121,7 +119,6 @@ class Known:
     """Knowledge in addition to the settings."""
 
     at: datetime
-    """Time of the review."""
     preflights: Mapping[str, PreflightResult]
     """Preflight results by job, for training jobs whose steps were compiled."""
     deployed: Bill | None

@@ -21,7 +21,6 @@ _GAP = 3
 """Columns between two cells: a space on each side of the divider."""
 
 UNKNOWN = "unknown"
-"""Text for an unknown number."""
 
 
 State = Literal["good", "notable", "bad"]

@@ -168,7 +168,6 @@ class JobBill(Spec):
     step_seconds: float | None = None
     """Estimated seconds per step."""
     hours: float | None = None
-    """Estimated hours for all steps."""
     max_hours: float | None = None
     groups: tuple[JobGroupBill, ...]
     """Cost on each slice group, the preferred group first."""

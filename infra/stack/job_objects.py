@@ -77,7 +77,6 @@ class CallJob:
 
     spec: CallSpec
     function: str
-    """Name of the function, for display."""
     team: str
     group: str
     priority: Priority

@@ -76,7 +76,6 @@ class Published(_Versioned):
     functions: Functions = Functions()
     """How function calls run."""
     jobs: tuple[str, ...] = ()
-    """Names of the stack's own jobs in the namespace."""
     pod_level: PodLevel = "restricted"
     """Pod Security level of the namespace."""
     host_network: bool = False

@@ -321,7 +321,6 @@ def _shortage(attempt: Attempt) -> Shortage:
 
 
 _NO_IMAGE = ""
-"""The queue ignores the image."""
 _LAST_SECONDS = 1e12
 """A time after all existing workloads, in seconds since 1970."""
 

@@ -12,7 +12,6 @@ from infra.stack.names import MINUTES_PER_HOUR
 from workloads.spec.base import Spec
 
 MAX_NAMED = 20
-"""Number of starved jobs to name."""
 
 
 class Waits(Spec):
@@ -72,7 +71,6 @@ class Summary(Spec):
     idle_usd: float | None
     usd_per_useful_chip_hour: float | None
     unknown_prices: tuple[str, ...]
-    """Groups whose price is unknown."""
     starved: tuple[Starved, ...]
     """Jobs that waited for at least the hours that the caller named or that no quota can ever admit, the longest wait
     first."""

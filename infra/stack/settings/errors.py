@@ -32,7 +32,6 @@ _EXAMPLES = {"a whole number": "such as 16", "a number": "such as 0.5"}
 _FILLED_IN = frozenset(("name", "team"))
 """Keys of a job that `infra.stack.settings.read` fills in, although the class of the job requires them."""
 _MAX_SHOWN_CHARACTERS = 120
-"""Number of characters to show of a value in the wrong place."""
 _KINDS = {
     "a mapping of keys to values": ("model_type", "model_attributes_type", "dict_type", "mapping_type"),
     "a list": ("tuple_type", "list_type"),

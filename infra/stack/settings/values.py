@@ -40,7 +40,6 @@ _NUMBERS = {
     "us-west": (1, 2, 3, 4),
 }
 PLACES = frozenset(_NUMBERS)
-"""Names of all regions without their numbers."""
 _REGIONS = [f"{place}{number}" for place, numbers in _NUMBERS.items() for number in numbers]
 ZONES = {region: tuple(f"{region}-{letter}" for letter in _OTHERS.get(region, _MOST)) for region in _REGIONS}
 """Zones by region (https://docs.cloud.google.com/compute/docs/regions-zones). Their AI zones, such as `us-south1-ai1b`,
