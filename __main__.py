@@ -1,14 +1,15 @@
 """The Pulumi program: turns a stack file into a cluster with TPU slices, queues and running jobs."""
 
+from datetime import UTC, datetime
 from functools import partial
 
 import pulumi
 import pulumi_gcp as gcp
 from pulumi import ResourceOptions
 
-from infra import readiness, storage
+from infra import storage
 from infra.budget import budget_alerts
-from infra.configuration import load
+from infra.configuration import load, requirements
 from infra.existing.find import find
 from infra.fleet import Fleet, FleetArgs
 from infra.foundation import Foundation, FoundationArgs
@@ -19,13 +20,13 @@ from infra.outputs import export_outputs, log_review, published_records
 from infra.stack.cost import bill
 from infra.stack.settings.values import NAMESPACE
 
-settings, now = load(pulumi.Config(NAMESPACE)), readiness.now()
+settings, now = load(pulumi.Config(NAMESPACE)), datetime.now(UTC)
 cloud = settings.cloud
 google = gcp.Provider("google", project=cloud.project, region=cloud.region, zone=cloud.zone)
 
 on_google = partial(after, google)
 found = find(settings, google)
-guard = Guard(settings, google, [*readiness.requirements(settings, now), *(found.requirements if found else ())])
+guard = Guard(settings, google, [*requirements(settings, now), *(found.requirements if found else ())])
 foundation = Foundation("foundation", FoundationArgs.of(settings, found), on_google(guard.slice_dependencies))
 bucket = storage.checkpoint_bucket("checkpoints", storage.BucketArgs.of(settings), on_google(foundation.apis))
 built = storage.built_image("trainer", settings.image, foundation.repository)

@@ -9,11 +9,10 @@ import time
 from dataclasses import replace
 from typing import NamedTuple
 
-from infra.review.replay.drawn import Distribution, draw
 from infra.review.replay.fleet import Fleet, fleet_of_cluster
 from infra.review.replay.results import Summary, summarize
 from infra.review.replay.simulation import Conditions, replay
-from infra.review.replay.trace import Trace, places
+from infra.review.replay.trace import Distribution, Trace, draw, places
 from infra.stack.manifests import Object
 from infra.stack.names import ACCELERATOR_LABEL, TOPOLOGY_LABEL, TPU_RESOURCE
 

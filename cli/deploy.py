@@ -9,9 +9,8 @@ from rich.console import Console
 
 from cli import stack_file
 from cli.answer import NEGATIVE, Form, Halt, write
-from cli.project_files import Files, check_policy_file, policy_pack
 from cli.review import review_of
-from cli.selected import backend_url
+from cli.stack_file import Files, backend_url, check_policy_file, policy_pack
 from infra.cluster.stacks import Renewal, Stacks, StacksError, explain_missing_program
 from infra.review.answers import answers, find_obstacles
 from infra.stack.project import find_project

@@ -20,11 +20,19 @@ from infra.cluster.kubernetes import (
     CredentialsError,
     right,
 )
-from infra.cluster.stacks import Stacks, StacksError
-from infra.cluster.team_record import read_published
+from infra.cluster.stacks import Stacks, StacksError, read_published
 from infra.stack.command_lines import Reader
 from infra.stack.manifests import Object
-from infra.stack.names import COLLECTIONS, CONFIG_MAPS, JOBSET_GROUP, JOBSETS, PUBLISHED, QUEUE_LABEL, team_of
+from infra.stack.names import (
+    COLLECTIONS,
+    CONFIG_MAPS,
+    JOBSET_GROUP,
+    JOBSETS,
+    KUEUE_API_VERSION,
+    PUBLISHED,
+    QUEUE_LABEL,
+    team_of,
+)
 from infra.stack.published import Published, RecordError
 from infra.stack.settings.errors import nearest
 
@@ -135,6 +143,11 @@ class Deployed:
         queues: Mapping[str, str] = self.outputs.get("queues", {})
         return sorted({*queues.values(), *(job.namespace for job in self.jobs)})
 
+    def served(self, path: str) -> str:
+        """Return a path of Kueue's API in the version that the cluster serves."""
+        version = self.foreign.kueue if self.foreign else None
+        return path.replace(KUEUE_API_VERSION, version) if version else path
+
     def job(self, name: str | None) -> JobRef:
         """Return the stack's own job of a name, or its only job if `name` is None. Raise Halt unless it is one job."""
         if name is None and self.kubectl:
@@ -197,7 +210,6 @@ class Deployed:
 
 
 NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
-"""Names of jobs and namespaces in Kubernetes."""
 _NAMED = 20
 """Most jobs that a message names."""
 
@@ -381,7 +393,6 @@ def published_for(deployed: Deployed, team: str | None) -> Published:
 
 
 def _why(error: Exception, path: str) -> str:
-    """Return why the collection at `path` cannot be read."""
     if isinstance(error, ApiError) and error.status == FORBIDDEN:
         return f"you may not {right(path)}"
     return _advise(error)

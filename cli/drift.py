@@ -90,7 +90,6 @@ def _drifted(step: StepEventMetadata, planned: Mapping[str, Change] | None) -> D
 
 
 def _at(properties: Any, path: str) -> Any:
-    """Return the value at a property path. None: the path does not exist."""
     found = properties
     for step in _STEP.finditer(path):
         key = step["quoted"] or step["name"]

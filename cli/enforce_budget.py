@@ -45,7 +45,6 @@ class Enforced:
     usd_used: float
     teams: tuple[Used, ...]
     stopped: tuple[str, ...]
-    """Queues that are stopped."""
     changed: tuple[str, ...]
     """Queues that this run stopped or released."""
     notes: tuple[str, ...]
@@ -75,7 +74,6 @@ def enforce_budget(deployed: Deployed, form: Form, console: Console) -> int:
 
 
 def _count(settings: Settings, snapshot: Snapshot, queue: Queue) -> Usage:
-    """Return what the team of a queue has used until now."""
     try:
         before = Usage.read(queue.used)
     except (ValueError, TypeError, AttributeError) as error:

@@ -80,8 +80,6 @@ class PulumiEngine:
 
 
 class _Checkout(automation.LocalWorkspace):
-    """The project as Pulumi's workspace."""
-
     @override
     def select_stack(self, stack_name: str) -> None:
         """Check that the stack exists. The stack that the user selected in this project stays selected."""

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from cli import stack_file
 from cli.answer import Halt
-from cli.project_files import PACK_FILE, POLICY, Files
+from cli.stack_file import PACK_FILE, POLICY, Files
 from infra.review.obstacles import EXAMPLES
 from infra.stack.cost import price_table
 from infra.stack.project import CHECKOUT, PROJECT_FILE, STACKS, project_above, working_folder
@@ -109,7 +109,6 @@ def init(name: str, options: InitOptions, console: Console, today: date | None =
 
 
 def _name_error(name: str) -> FieldError | None:
-    """Return the error of a name that no cluster can have."""
     try:
         TypeAdapter(ClusterName).validate_python(name)
     except ValidationError as error:
@@ -128,7 +127,6 @@ def _exceptions(today: date) -> str:
 
 
 def _of_project(folder: Path) -> dict[Path, str]:
-    """Return the files of a new project, which runs the installed program."""
     # Without an environment of its own: Pulumi uses the Python on the PATH, in which this command is installed.
     runtime = {"description": "TPU slices, queues and training jobs on GKE", "runtime": "python"}
     described = {"name": NAMESPACE, **runtime, "stackConfigDir": STACKS}
@@ -159,7 +157,6 @@ def _stack_file(name: str, options: InitOptions) -> str:
 
 
 def _as_option(error: FieldError) -> str:
-    """Return an error of the stack file as one of the option that the value is from."""
     option = next((option for path, option in _OPTIONS.items() if error.path.startswith(path)), error.path)
     meant = f"did you mean {error.meant}? " if error.meant else ""
     # There is no stack file to change yet.
@@ -168,7 +165,6 @@ def _as_option(error: FieldError) -> str:
 
 
 def _ask(options: InitOptions, ask: Callable[[str], str]) -> InitOptions:
-    """Return the options with the answers to a question about each missing value."""
     for name in options.missing:
         answer = ""
         while not answer:

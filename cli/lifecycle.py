@@ -7,7 +7,6 @@ import typer
 from cli import stack_file
 from cli.answer import Halt
 from cli.options import On, Sandbox, Stack, Yes, folder_of
-from infra.cluster.stacks import Renewal
 from workloads.terminal import Terminal
 
 lifecycle = typer.Typer()
@@ -48,11 +47,13 @@ def up(
     sandbox: Sandbox = None,
 ) -> int:
     """Deploy a stack; in the sandbox, also follow its job. Exit status 1: that failed; 2: the review refuses it."""
+    from infra.cluster.stacks import Renewal
+
     folder = folder_of(stack, engine, sandbox)
     renewal = Renewal(refresh, tuple(replace or ()))
     if folder is None:
         from cli.deploy import up as deploy
-        from cli.project_files import files_of_project
+        from cli.stack_file import files_of_project
 
         return deploy(stack, files_of_project(), Terminal(highlight=False), renewal, yes=yes)
     from cli.up import up as command
@@ -89,7 +90,7 @@ def down(
                 " jobs with `multislice cancel`, and delete what remains with the commands that this one prints"
             )
         from cli.deploy import down as destroy
-        from cli.project_files import files_of_project
+        from cli.stack_file import files_of_project
 
         return destroy(stack, files_of_project(), Terminal(highlight=False), yes=yes)
     from cli.down import Consent

@@ -28,7 +28,6 @@ from cli.options import (
     kubectl,
 )
 from cli.reading import reading
-from cli.replay import replaying
 from infra.stack.command_lines import DISTRIBUTION
 from workloads.terminal import Terminal
 
@@ -61,7 +60,7 @@ def _options(
     """Options of the command without a subcommand."""
 
 
-for commands in (lifecycle, reading, replaying):
+for commands in (lifecycle, reading):
     app.add_typer(commands)
 
 

@@ -18,7 +18,7 @@ from typer.exceptions import TyperException
 from cli import stack_file
 from cli.answer import Form, Halt, discard_output, exit_status, write_error
 from cli.sandbox_folder import DEFAULT, default_sandbox, is_of_sandbox
-from cli.selected import STACK_VARIABLE, default_stack
+from cli.stack_file import STACK_VARIABLE, default_stack
 from infra.stack.project import ProjectError
 
 
@@ -118,8 +118,9 @@ class ClusterCommand(TyperCommand):
         # With a job file, other options describe the cluster.
         instead = [name for name, value in {**chosen, "job-file": ctx.params.get("job_file")}.items() if value]
         if instead:
-            given = [name for name in ("stack", "engine", "sandbox") if _is_typed(ctx, name)]
-            if given:
+            # The environment may also have them.
+            names = ("stack", "engine", "sandbox")
+            if given := [name for name in names if ctx.get_parameter_source(name).name == "COMMANDLINE"]:
                 words = ", ".join(f"--{name}" for name in instead)
                 raise Halt(f"expected --stack or {words}, got {words} and --{', --'.join(given)}")
             ctx.params["stack"] = None
@@ -149,11 +150,6 @@ def chosen_stack(stack: str | None, engine: "Engine | None", sandbox: Path | Non
         if engine or sandbox:
             raise
         return None
-
-
-def _is_typed(context: Any, name: str) -> bool:
-    """Return whether an option is on the command line, not only in the environment."""
-    return context.get_parameter_source(name).name == "COMMANDLINE"
 
 
 def kubectl() -> Mapping[str, str | None]:
@@ -194,7 +190,6 @@ def _without_answer(context: Any) -> Generator[None]:
 
 
 def _in_json(words: Sequence[str]) -> bool:
-    """Return whether a command line asks for JSON, even if the rest of it is wrong."""
     pairs = zip(words, words[1:], strict=False)
     return not {"--output=json", "-ojson"}.isdisjoint(words) or any(
         option in ("--output", "-o") and value == "json" for option, value in pairs

@@ -96,7 +96,6 @@ def table(found: Plan, reviewed: Review) -> Table:
 
 
 def _why_unknown(stack: str, job: JobReview) -> str:
-    """Return why a job has no estimate; empty if it has one."""
     if job.preflight is None:
         return f"its step is not compiled yet; run `{command_line('preflight', stack)}`"
     return job.preflight.unsupported or ""

@@ -81,7 +81,6 @@ def run(
 
 
 def _follow(command: Sequence[str], errors: Path, console: Console) -> int:
-    """Run the process, show what it compiles and for how long, and return its exit status."""
     columns = (SpinnerColumn(), TextColumn("compiling: {task.description}"), TimeElapsedColumn())
     with (
         errors.open("w") as written,

@@ -18,7 +18,7 @@ from rich.console import Console
 
 from cli import engines, stack_file
 from cli.answer import NEGATIVE, Form, waiting, write
-from cli.project_files import check_policy_file, files_of_project, policy_pack
+from cli.stack_file import check_policy_file, files_of_project, policy_pack
 from infra.review.preview import comment, preview_answers, preview_tables
 from infra.review.review import REVIEW_FILE, Previewed, Review
 from policy.rules import ALL_POLICIES

@@ -53,7 +53,6 @@ def folder(job: str | None, stack: str, sandbox: Path | None) -> str:
 
 
 def _existing(places: Iterable[str]) -> list[str]:
-    """Return the folders that exist, as far as this user may read them."""
     found: list[str] = []
     for place in places:
         try:

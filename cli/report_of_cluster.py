@@ -13,12 +13,11 @@ from cli.observed.cluster import Reader
 from cli.observed.foreign import NO_RECORDS
 from cli.observed.observe import Observer, folder_of
 from cli.observed.snapshot import JobStatus, Snapshot
-from cli.rehearse.price import Price, price
 from cli.render import counted, duration, rows_of
 from cli.report import report as report_records
 from infra.cluster.job_state import State
 from infra.cluster.kubernetes import right
-from infra.review.admission.situation import PodSet
+from infra.cluster.kueue_objects import Price, price
 from infra.stack.cost import per_hour
 from infra.stack.manifests import Condition
 from infra.stack.names import ACCELERATOR_LABEL, FLAVORS, NODES
@@ -131,19 +130,18 @@ def _price(deployed: Deployed, job: JobStatus) -> Price:
     if own is None and not job.has_workloads:
         return Price(None, "not known: its Workload cannot be read")
     if own is None or not own.flavors or not own.chips:
-        return price([], {}, [], [], None)
+        return price([], [], [], None)
     flavor, *others = own.flavors
     if others:
         return Price(None, f"its chips are of several flavors: {', '.join(own.flavors)}")
-    reader = Reader.of(deployed)
+    reader = Reader(deployed)
     found = reader.read([(FLAVORS, {}), (NODES, {"labelSelector": ACCELERATOR_LABEL})])
     flavors = [each for each in found[FLAVORS] if each["metadata"]["name"] == flavor]
     if not flavors:
         unread = "; ".join(note for note in reader.notes if "resourceflavors" in note)
         return Price(None, unread or f"there is no ResourceFlavor {flavor}")
     refused = None if reader.has_read(NODES) else right(NODES)
-    placed = (PodSet(name="all", chips=own.chips, flavors=None), flavor)
-    return price([placed], {"all": {}}, flavors, found[NODES], refused)
+    return price([(own.chips, flavor, {})], flavors, found[NODES], refused)
 
 
 def _rows(found: ClusterReport, at: float) -> Iterator[tuple[str, str]]:

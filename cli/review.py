@@ -1,6 +1,7 @@
 """`multislice review` shows the price of a stack, and whether its jobs are admitted, fit in memory and are fast.
 
-It reads the stack file, the cache of preflights and files about the deployed stack. It uses no engine and no cluster.
+It reads the stack file, the cache of preflights and files about the deployed stack. It uses no engine and no cluster,
+except for a job that a member submits: then it reads the workloads that the member may see.
 """
 
 import json
@@ -15,11 +16,15 @@ from rich.console import Console
 
 from cli import stack_file
 from cli.answer import NEGATIVE, Form, Halt, write
-from infra.review.answers import answers, find_obstacles
+from infra.cluster import running_jobs
+from infra.cluster.kubernetes import FORBIDDEN, UNREACHABLE, ApiError, ApiServer, Json
+from infra.review.answers import answers, find_obstacles, tables
 from infra.review.review import Known, Review
 from infra.review.review import review as made
-from infra.review.tables import tables
 from infra.stack.cost import BILL_OUTPUT, Bill, read_bill
+from infra.stack.names import WORKLOADS
+from infra.stack.published import Published
+from infra.stack.settings.stack import Settings
 from infra.stack.submission import job_specs
 from workloads.preflight_result import cache_folder, cached_all
 
@@ -67,13 +72,13 @@ def review(
 def review_of(path: Path, outputs: Path | None = None, workloads: Path | None = None) -> Review:
     """Return the review of a stack file, with the two files of `review`."""
     settings = stack_file.read(path)
-    known = Known(
-        at=datetime.now(UTC),
-        preflights=cached_all(job_specs(settings), cache_folder(os.environ)),
-        deployed=_deployed(outputs) if outputs else None,
-        workloads=_workloads(workloads) if workloads else None,
-    )
-    return made(stack_file.stack_name(path), settings, known)
+    deployed, live = _deployed(outputs) if outputs else None, _workloads(workloads) if workloads else None
+    return made(stack_file.stack_name(path), settings, _known(settings, deployed, live))
+
+
+def _known(settings: Settings, deployed: Bill | None, workloads: Sequence[Mapping[str, Any]] | None) -> Known:
+    preflights = cached_all(job_specs(settings), cache_folder(os.environ))
+    return Known(at=datetime.now(UTC), preflights=preflights, deployed=deployed, workloads=workloads)
 
 
 def _deployed(path: Path) -> Bill:
@@ -115,3 +120,35 @@ def _object(path: Path, command: str) -> Mapping[str, Any]:
     if not isinstance(content, dict):
         raise Halt(f"{path} must be a JSON object, got {type(content).__name__}; create it with {command}")
     return content
+
+
+_OTHERS_HIDDEN = "simulated without the jobs of other teams, which you cannot see"
+
+
+def review_submission(api: ApiServer, published: Published, settings: Settings) -> Review:
+    """Return price and simulated admission of the jobs in `settings` next to the workloads that this user may see.
+
+    Raise Halt if the cluster does not list them.
+    """
+    live, hidden = _visible_workloads(api, published.namespace)
+    found = made(published.stack, settings, _known(settings, None, live))
+    if not hidden:
+        return found
+    jobs = [
+        job.model_copy(update={"admission": job.admission.model_copy(update={"assumed": _OTHERS_HIDDEN})})
+        for job in found.jobs
+    ]
+    return found.model_copy(update={"jobs": tuple(jobs)})
+
+
+def _visible_workloads(api: ApiServer, namespace: str) -> tuple[list[Json], bool]:
+    """Return the Workloads of the cluster, or of the namespace only, and whether others are hidden from this user."""
+    try:
+        try:
+            return running_jobs.workloads(api), False
+        except ApiError as error:
+            if error.status != FORBIDDEN:
+                raise
+            return api.request("GET", WORKLOADS.format(namespace))["items"], True
+    except UNREACHABLE as error:
+        raise Halt(f"expected the cluster to list the jobs of the queue, got: {error}") from None

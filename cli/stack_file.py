@@ -1,16 +1,29 @@
-"""Finds a stack file and reads it before a command starts anything."""
+"""Finds the stack that the user has selected, its files in the project, and reads them before a command starts.
 
+Pulumi stores what `pulumi stack select` has selected in `workspaces/PROJECT-SHA1-workspace.json` in its home folder,
+where SHA1 is that of the path of `Pulumi.yaml` (pkg/workspace in Pulumi's sources): a stack for each backend in
+`stacks`, and from older versions one for all backends in `stack`. This module does not run Pulumi.
+"""
+
+import hashlib
+import json
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
+import yaml
+
 from cli.answer import Halt
-from infra.stack.project import STACKS, find_project
+from infra.stack.project import CHECKOUT, PROJECT_FILE, STACKS, find_project
 from infra.stack.settings.errors import FieldError, SettingsError, count_errors, nearest, show
 from infra.stack.settings.yaml_file import PREFIX, UnreadableError, YamlFile, read_yaml, shown
 
 if TYPE_CHECKING:
     from infra.stack.settings.stack import Settings
+
 
 ADVICE = "Nothing was started. Fix the file and run the command again"
 
@@ -55,8 +68,7 @@ def sections(config: Mapping[str, Any]) -> dict[str, Any]:
 def expanded(config: Mapping[str, Any], stack: str) -> dict[str, Any]:
     """Return `config` with sections in place of the values of a starter, if it has any.
 
-    Raises:
-        SettingsError: a value of the starter is missing or wrong.
+    Raise SettingsError if a value of the starter is missing or wrong.
     """
     from infra.stack.settings.starter import expand
 
@@ -100,7 +112,6 @@ def read(path: Path) -> "Settings":
 
 
 def _refuse(file: YamlFile, errors: Iterable[FieldError]) -> NoReturn:
-    """Raise Halt with the errors of a stack file, in the order of their lines."""
     lines = file.report(errors, file.lines.below("config"))
     raise Halt("\n".join([*lines, f"{count_errors(len(lines))}. {ADVICE}"]))
 
@@ -149,17 +160,6 @@ def _written(path: Path) -> YamlFile:
     raise Halt(f"{shown(path)}:{line}: {wanted}\n{ADVICE}")
 
 
-def loaded(path: Path) -> object:
-    """Return the content of a YAML file, even without settings, as `pulumi stack init` writes it.
-
-    Raise Halt if it does not exist, is not YAML, has a key twice, or is too large.
-    """
-    file = opened(path)
-    if file.errors:
-        _refuse(file, ())
-    return file.content
-
-
 def opened(path: Path, content: str = "a mapping `config`") -> YamlFile:
     """Return a YAML file, which must have `content`. Raise Halt if it does not exist, is not YAML, or is too large."""
     return opened_by(read_yaml, path, content)
@@ -175,3 +175,126 @@ def opened_by[Read](read: Callable[[Path], Read], path: Path, content: str) -> R
     except UnreadableError as error:
         place = f"{shown(path)}:{error.line}" if error.line else shown(path)
         raise Halt(f"{place}: expected YAML with {content}, got: {error}\n{ADVICE}") from None
+
+
+STACK_VARIABLE = "MULTISLICE_STACK"
+
+
+def default_stack() -> str:
+    """Return the stack that Pulumi has selected in the project. Raise Halt with the choices if it has none."""
+    if found := selected_stack(find_project(), os.environ):
+        return found
+    choices = ", ".join(names()) or "(there are none: create one with `multislice init`)"
+    raise Halt(
+        f"expected a stack: pass --stack, set {STACK_VARIABLE} or run `pulumi stack select`; choose one of: {choices}"
+    )
+
+
+def selected_stack(project: Path, environment: Mapping[str, str]) -> str | None:
+    """Return the name of the stack that Pulumi has selected in the folder `project`. None: it has selected none."""
+    if name := environment.get("PULUMI_STACK"):
+        return _short(name)
+    file = project / PROJECT_FILE
+    key = hashlib.sha1(str(file).encode(), usedforsecurity=False).hexdigest()
+    workspace = _read(_home(environment) / "workspaces" / f"{_described(file).get('name')}-{key}-workspace.json")
+    name = _mapping(workspace.get("stacks")).get(backend_url(project, environment) or "") or workspace.get("stack")
+    return _short(name) if isinstance(name, str) and name else None
+
+
+def backend_url(project: Path, environment: Mapping[str, str]) -> str | None:
+    """Return the URL of the backend that Pulumi uses in the folder `project`. None: the user has not logged in."""
+    return (
+        environment.get("PULUMI_BACKEND_URL")
+        or _mapping(_described(project / PROJECT_FILE).get("backend")).get("url")
+        or _read(_home(environment) / "credentials.json").get("current")
+    )
+
+
+def _home(environment: Mapping[str, str]) -> Path:
+    return Path(environment.get("PULUMI_HOME") or Path.home() / ".pulumi")
+
+
+def _described(file: Path) -> dict[str, Any]:
+    return _mapping(yaml.safe_load(file.read_text()))
+
+
+def _short(name: str) -> str:
+    """Return the name without organization and project."""
+    return name.rpartition("/")[2]
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        return _mapping(json.loads(file.read_text()))
+    except (OSError, ValueError):
+        return {}  # Pulumi itself reports a file that it cannot read.
+
+
+def _mapping(value: object) -> dict[str, Any]:
+    return cast(dict[str, Any], value) if isinstance(value, dict) else {}
+
+
+@dataclass(frozen=True)
+class Files:
+    """Folders of stack files and policy settings."""
+
+    stacks: Path
+    policies: Path
+
+    def stack(self, name: str) -> Path:
+        return self.stacks / f"Pulumi.{name}.yaml"
+
+    def policy(self, name: str) -> Path:
+        """Return the path of the file with levels and exceptions of the rules. Without it no exception counts."""
+        return self.policies / f"{name}.json"
+
+    def encryption(self, name: str) -> tuple[str, ...]:
+        """Return the arguments that `pulumi stack init` needs to keep the key of the file's secrets."""
+        # `pulumi stack init` writes a file without settings.
+        with suppress(Halt):
+            file = opened(self.stack(name))
+            if isinstance(file.content, Mapping) and not file.errors and file.content.get("secretsprovider"):
+                return (f"--secrets-provider={file.content['secretsprovider']}",)
+        return ()
+
+
+POLICY = CHECKOUT / "policy"
+"""Folder of the program's policy pack."""
+PACK_FILE = "PulumiPolicy.yaml"
+
+
+def files_of_project() -> Files:
+    """Return the folders of the project. Raise ProjectError if there is no project."""
+    project = find_project()
+    return Files(project / STACKS, project / "policy" / STACKS)
+
+
+def policy_pack() -> Path:
+    """Return the folder of the project's policy pack, which may have rules of its own, or of the program's."""
+    own = find_project() / "policy"
+    return own if (own / PACK_FILE).is_file() else POLICY
+
+
+def check_policy_file(path: Path) -> None:
+    """Raise Halt with all errors of a stack's settings of the rules, each with its line.
+
+    Pulumi refuses exceptions for a rule that is not in the pack, without naming the rule.
+    """
+    # The rules import Pulumi's SDK.
+    from policy.exceptions import file_errors
+    from policy.rules import ALL_POLICIES
+
+    file = opened(path, "the settings of rules")
+    errors = file_errors(file.content, ALL_POLICIES)
+    found = [(file.lines.find(place), f"{place}: {text}" if place else text) for place, text in errors]
+    if lines := file.ordered(found or _json_errors(path)):
+        raise Halt("\n".join([*lines, f"{count_errors(len(lines))}. {ADVICE}"]))
+
+
+def _json_errors(path: Path) -> list[tuple[int, str]]:
+    """Return the line and the text of the error of a YAML file that is not JSON, which Pulumi reads."""
+    try:
+        json.loads(path.read_bytes())
+    except json.JSONDecodeError as error:
+        return [(error.lineno, f"expected JSON, got: {error.msg}")]
+    return []

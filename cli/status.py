@@ -174,7 +174,6 @@ class Watch:
 
 
 def _news(job: JobStatus, at: float) -> tuple[object, ...]:
-    """Return the values whose change is worth another line in a log."""
     figures = summary(job, at)
     is_counted = figures.step is not None and figures.steps
     part = (figures.step or 0) * _LINES_PER_RUN // figures.steps if is_counted else figures.progress
@@ -234,13 +233,11 @@ _OF_RECORDS, _NUMBERS = ("step", "$ so far"), ("age", "restarts", "$ so far")
 
 
 def _columns(found: Sequence[Summary], *, recorded: bool) -> dict[str, list[str | Text]]:
-    """Return the cells of a table of jobs by the name of their column."""
     cells = zip(*map(_cells, found), strict=True)
     return {name: [*each] for name, each in zip(_COLUMNS, cells, strict=True) if recorded or name not in _OF_RECORDS}
 
 
 def _lines(columns: Mapping[str, Sequence[str | Text]]) -> Iterator[str]:
-    """Yield the lines of a table for a file."""
     aligned: list[list[str]] = []
     for name, cells in columns.items():
         texts = [name, *map(str, cells)]

@@ -18,6 +18,7 @@ from cli import stack_file
 from cli.answer import NEGATIVE, Form, Halt, agree, as_json, write
 from cli.deployed import Deployed, JobRef, published_for
 from infra.cluster.kubernetes import UNREACHABLE, ApiError
+from infra.stack.job_objects import submitted_jobset
 from infra.stack.names import JOBSETS
 from infra.stack.published import Published
 from infra.stack.settings.errors import FieldError, SettingsError, count_errors, show
@@ -25,7 +26,6 @@ from infra.stack.settings.jobs import Section
 from infra.stack.settings.stack import Settings
 from infra.stack.settings.submitted import read_submitted
 from infra.stack.settings.yaml_file import YamlFile, shown
-from infra.stack.submitted import submitted_jobset
 
 _CONFLICT = 409
 
@@ -184,9 +184,8 @@ def submit(
 ) -> int:
     """Review a job and submit it. Return the exit status. Raise Halt if it is refused or cannot run."""
     # `render` needs no review.
-    from cli.submission_review import review_submission
-    from infra.review.answers import submission_answers, submission_obstacles
-    from infra.review.tables import submission_tables
+    from cli.review import review_submission
+    from infra.review.answers import submission_answers, submission_obstacles, submission_tables
 
     prepared = prepare(deployed, request)
     found = review_submission(deployed.api, prepared.published, prepared.settings)
@@ -220,7 +219,6 @@ def submit(
 
 
 def _create(deployed: Deployed, manifest: Mapping[str, Any], *, only_check: bool) -> None:
-    """Create a JobSet, or ask the API server whether it would accept it. Raise Halt if it does not."""
     namespace, name = (manifest["metadata"][key] for key in ("namespace", "name"))
     try:
         query = {"fieldManager": "multislice", **({"dryRun": "All"} if only_check else {})}

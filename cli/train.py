@@ -6,10 +6,10 @@ import time
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any
 
 import typer
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -18,6 +18,7 @@ from cli.hosts import Hosts, start_hosts
 from workloads.progress import RunStarted, RunSummary, StepProgress
 from workloads.spec import (
     DataSpec,
+    ExistingRun,
     ExitCode,
     JobSpec,
     MeshSpec,
@@ -175,6 +176,15 @@ _Data = Annotated[
 _Weights = Annotated[
     str | None, typer.Option(metavar="FOLDER", help="Initial weights, from workloads.weights import or an export.")
 ]
+
+
+def _existing_run(word: str) -> Any:
+    try:
+        return TypeAdapter(ExistingRun).validate_python(word)
+    except ValidationError:
+        raise typer.BadParameter(f"{word!r} is not one of 'resume', 'new'.") from None
+
+
 _Mesh = Annotated[
     MeshSpec | None,
     typer.Option(
@@ -200,7 +210,10 @@ def main(
     mesh: _Mesh = None,
     storage: Annotated[Path, typer.Option(metavar="DIR", help="Folder for checkpoints.")] = STORAGE,
     existing_run: Annotated[
-        Literal["resume", "new"], typer.Option(help="Resume the run in the storage, or start a new one.")
+        ExistingRun,
+        typer.Option(
+            metavar="resume|new", parser=_existing_run, help="Resume the run in the storage, or start a new one."
+        ),
     ] = "resume",
 ) -> None:
     """Run the trainer as slices x hosts processes on this machine, without a cluster."""

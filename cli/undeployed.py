@@ -13,14 +13,13 @@ from cli.answer import Halt
 from cli.submit import error_lines, read_file, write_manifests
 from infra.stack.command_lines import command_line
 from infra.stack.cost import usd_per_job_hour
-from infra.stack.job_objects import job_objects
-from infra.stack.settings.described import DescribedCluster, read_described
+from infra.stack.job_objects import job_objects, team_jobset
 from infra.stack.settings.errors import FieldError, SettingsError, count_errors, nearest
 from infra.stack.settings.stack import Settings, join_names
+from infra.stack.settings.submitted import DescribedCluster, read_described
 from infra.stack.settings.values import NAMESPACE, SECRETS
 from infra.stack.settings.yaml_file import shown
 from infra.stack.submission import submission
-from infra.stack.submitted import team_jobset
 from workloads.terminal import inert
 
 _DIGEST = "<DIGEST>"
@@ -96,7 +95,6 @@ def render_described(path: Path | None, options: Mapping[str, object], others: S
 
 
 def _value(name: str, text: object) -> object:
-    """Return the value of an option. A capacity may be a mapping, as in a stack file."""
     try:
         return yaml.safe_load(text) if name == "capacity" and isinstance(text, str) else text
     except yaml.YAMLError:
@@ -104,7 +102,6 @@ def _value(name: str, text: object) -> object:
 
 
 def _of_option(error: FieldError) -> FieldError:
-    """Return an error of a value as one of its option."""
     name, dot, key = error.path.partition(".")
     fix = re.sub(r"^(add|change) .* (in|to) the stack file$", r"\1 it", error.fix)
     return replace(error, path=f"--{name.replace('_', '-')}{dot}{key}", fix=fix)

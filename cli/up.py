@@ -99,7 +99,6 @@ def _review(settings: Path, missing: list[Program], console: Console) -> None:
 
 
 def _announce(progress: Progress, console: Console, *, trains: bool) -> None:
-    """Print how long the phases take. On a terminal, the live screen shows the time of each."""
     if not console.is_terminal:
         console.print(announcement(progress), soft_wrap=True)
     if trains:
@@ -108,7 +107,6 @@ def _announce(progress: Progress, console: Console, *, trains: bool) -> None:
 
 
 def _deploy(display: Display, site: Site, settings: Path, renewal: Renewal) -> tuple[Mapping[str, Any], Programs]:
-    """Return the stack's outputs, and the programs."""
     with prepare_programs(display) as preparation:
         engine_programs = preparation.engine()
         # The Automation API takes a second to import. Errors in the settings are reported before.
@@ -224,7 +222,6 @@ def _kept(job: JobStatus, folder: str) -> tuple[str, str] | None:
 
 
 def _again(job: JobStatus, commands: SandboxCommands) -> Iterator[tuple[str, str]]:
-    """Yield what a user may do with the job and the stack, by the kind of the job."""
     again = commands.about.up(*replacing(job_resource(job.ref.name)))
     if not job.existing_run:
         yield "read its output", commands.about.logs(job.ref.name)

@@ -15,13 +15,12 @@ from infra.operators import BOTH, Operators, OperatorsArgs
 from infra.queues import Queues, QueuesArgs
 from infra.slices import TpuSlices, TpuSlicesArgs
 from infra.stack.access import Allowance
-from infra.stack.fleet import FleetSpec
+from infra.stack.controllers import JOBSET
 from infra.stack.names import MANAGED_BY
-from infra.stack.releases import JOBSET
 from infra.stack.settings import schema
 from infra.stack.settings.errors import FieldError, refuse
 from infra.stack.settings.read import check
-from infra.stack.settings.stack import Settings, written_folders
+from infra.stack.settings.stack import FleetSpec, Settings, written_folders
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,15 +101,15 @@ class Fleet(pulumi.ComponentResource):
         inside = partial(child_options, self)
         in_cluster = partial(inside, deleted_with=args.cluster.resource)
         allowances = {team: args.allowances.get(team, Allowance()) for team in spec.teams}
-        slices = TpuSlices(f"{prefix}slices", _slices(args), inside())
+        slices_args = TpuSlicesArgs(spec, args.cluster, {**MANAGED_BY, **args.labels})
+        slices = TpuSlices(f"{prefix}slices", slices_args, inside())
         access = TrainerAccess(f"{prefix}access", self._access(args, allowances), inside())
         installed = args.cluster.shared.installed if args.cluster.shared else BOTH
-        operators_args = OperatorsArgs(
-            spec.slices.values(), spec.scheduling, slices.first_queued, installed, spec.prefix
-        )
+        operators_args = OperatorsArgs(spec, slices.first_queued, installed)
         operators = Operators(f"{prefix}operators", operators_args, in_cluster())
         hooks = explain_stuck_deletes(f"{prefix}told-when-stuck", pulumi.Output.from_input(args.cluster.endpoint))
-        queues = Queues(f"{prefix}queues", _queues(args, allowances, hooks), in_cluster(operators))
+        queues_args = QueuesArgs(spec, args.cluster, allowances, args.monitoring, args.limited, hooks)
+        queues = Queues(f"{prefix}queues", queues_args, in_cluster(operators))
         if args.monitoring:
             # Only the trainers' metrics wait for the teams' namespaces.
             namespaces = [team.namespace for team in spec.teams.values()]
@@ -129,36 +128,6 @@ class Fleet(pulumi.ComponentResource):
         return TrainerAccessArgs(members, folders, args.spec.bucket, datasets)
 
     def _number(self, args: FleetArgs) -> pulumi.Input[str]:
-        """Return the number of the project."""
         if args.cluster.project_number is not None:
             return args.cluster.project_number
         return project_number(args.spec.cloud.project, pulumi.InvokeOutputOptions(parent=self))
-
-
-def _slices(args: FleetArgs) -> TpuSlicesArgs:
-    return TpuSlicesArgs(
-        cloud=args.spec.cloud,
-        cluster=args.cluster.name,
-        endpoint=args.cluster.endpoint,
-        node_account=args.cluster.node_account,
-        groups=args.spec.slices,
-        labels={**MANAGED_BY, **args.labels},
-        second_network=args.cluster.second_network,
-        location=args.cluster.shared.location if args.cluster.shared else args.spec.cloud.region,
-        private_nodes=args.cluster.shared.private_nodes if args.cluster.shared else True,
-    )
-
-
-def _queues(args: FleetArgs, allowances: Mapping[str, Allowance], hooks: pulumi.ResourceHookBinding) -> QueuesArgs:
-    return QueuesArgs(
-        groups=args.spec.slices,
-        teams=args.spec.teams,
-        allowances=allowances,
-        placement=args.spec.scheduling.placement,
-        prefix=args.spec.prefix,
-        counted=args.cluster.shared.counted if args.cluster.shared else (),
-        network=args.cluster.ranges,
-        monitored=args.monitoring,
-        limited=args.limited,
-        hooks=hooks,
-    )

@@ -79,7 +79,6 @@ class Foundation(pulumi.ComponentResource):
     cluster: ClusterOutputs
     """Cluster for a `Fleet`."""
     project_number: pulumi.Output[str]
-    """Number that Google assigned to the project."""
 
     def __init__(self, name: str, args: FoundationArgs, opts: pulumi.ResourceOptions | None = None) -> None:
         super().__init__("tpu-multislice:infra:Foundation", name, None, opts)

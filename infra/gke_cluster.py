@@ -227,7 +227,6 @@ class Cluster(pulumi.ComponentResource):
     """Resource of the GKE cluster. When it is deleted, objects in the cluster need not be deleted one by one."""
     name: pulumi.Output[str]
     endpoint: pulumi.Output[str]
-    """Host name of the DNS endpoint."""
 
     def __init__(self, name: str, args: ClusterArgs, opts: pulumi.ResourceOptions) -> None:
         super().__init__("tpu-multislice:infra:Cluster", name, None, opts)

@@ -112,7 +112,6 @@ def loss(old: Mapping[str, Texts], new: Mapping[str, Texts]) -> Loss:
 
 
 def _of_team(settings: Settings, name: str) -> Texts:
-    """Return what the running jobs of a team depend on besides their node pools."""
     team, groups, cluster = settings.teams[name], settings.slices, settings.cluster
     quota = {group: flavor_name(group, groups[group], settings.scheduling.placement) for group in team.quota}
     on_hosts = {"pods on the network of their host": "allowed"} if name in settings.host_network_teams else {}
@@ -141,7 +140,6 @@ def _flat(path: str, value: Any) -> dict[str, str]:
 
 
 def _changes(old: Texts, new: Texts, keys: Collection[str] | None = None) -> Iterator[str]:
-    """Yield the differences as text, of these keys or of all."""
     for key in sorted({*old, *new} if keys is None else keys):
         before, after = old.get(key), new.get(key)
         widened = key == _WIDENED_IN_PLACE and before and after and IPv4Network(after).supernet_of(IPv4Network(before))

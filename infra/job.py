@@ -10,14 +10,13 @@ import pulumi_kubernetes as kubernetes
 from infra.fleet import Fleet
 from infra.objects import KubernetesObject
 from infra.stack.command_lines import command_line
-from infra.stack.fleet import FleetSpec
 from infra.stack.job_objects import job_objects
 from infra.stack.manifests import Object
 from infra.stack.names import MAX_TIME_LABEL, PRIORITY_LABEL, QUEUE_LABEL, job_resource, jobs_folder
 from infra.stack.settings import rules_jobs, rules_teams
 from infra.stack.settings.errors import FieldError, refuse
 from infra.stack.settings.jobs import AnyJob
-from infra.stack.settings.stack import DraftJob, Settings
+from infra.stack.settings.stack import DraftJob, FleetSpec, Settings
 from infra.stack.settings.values import HIDDEN, NAMESPACE, SECRETS
 from infra.stack.submission import Submission, submission_to
 

@@ -116,7 +116,6 @@ class MonitoringArgs:
     """Where the trainers run."""
 
     namespaces: Sequence[str]
-    """Namespaces of the teams."""
     queues: pulumi.Resource
     """The component that creates these namespaces."""
     controllers: Collection[str]

@@ -3,7 +3,7 @@
 Queues and jobs need those webhooks, so they depend on this component.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
@@ -12,11 +12,11 @@ import pulumi
 import pulumi_kubernetes as kubernetes
 import yaml
 
-from infra.stack.controllers import chart_resources
+from infra.stack.controllers import JOBSET, KUEUE, Release, chart_resources
 from infra.stack.names import JOBSET_NAMESPACE, KUEUE_NAMESPACE, MANAGED, RESTART_JOB_GATE
 from infra.stack.pods import admitted_pods
-from infra.stack.releases import JOBSET, KUEUE, Release
-from infra.stack.settings.schema import Requeueing, Scheduling, SliceGroup
+from infra.stack.settings.schema import Requeueing
+from infra.stack.settings.stack import FleetSpec
 
 BOTH = frozenset({JOBSET.name, KUEUE.name})
 PRIORITY = "controllers-of-jobs"
@@ -41,14 +41,11 @@ _HAS_CERTIFICATES = "jsonpath={.webhooks[*].clientConfig.caBundle}"
 class OperatorsArgs:
     """Settings that determine the configuration and size of the controllers."""
 
-    groups: Collection[SliceGroup]
-    scheduling: Scheduling
+    spec: FleetSpec
     first_queued: pulumi.Resource | None
     """A queued node pool; `None` if the stack has none."""
     installed: Collection[str]
     """Controllers to install. The others are in the cluster already, and are left alone."""
-    prefix: str
-    """Prefix of names in an existing cluster; empty in a cluster of the stack."""
 
 
 class Operators(pulumi.ComponentResource):
@@ -57,8 +54,8 @@ class Operators(pulumi.ComponentResource):
     def __init__(self, name: str, args: OperatorsArgs, opts: pulumi.ResourceOptions) -> None:
         super().__init__("tpu-multislice:infra:Operators", name, None, opts)
         self._prefix = name.removesuffix("operators")
-        self._priority_name = f"{args.prefix}{PRIORITY}"
-        resources = chart_resources(sum(group.hosts for group in args.groups))
+        self._priority_name = f"{args.spec.prefix}{PRIORITY}"
+        resources = chart_resources(sum(group.hosts for group in args.spec.slices.values()))
         priority = [self._priority()] if args.installed else []
         jobset: list[pulumi.Resource] = []
         if JOBSET.name in args.installed:
@@ -195,6 +192,8 @@ def _kueue_configuration(args: OperatorsArgs) -> dict[str, object]:
 
     The chart adds its checksum to the pods, so a change restarts Kueue.
     """
+    scheduling = args.spec.scheduling
+    fair = {"fairSharing": {"preemptionStrategies": _PREEMPTION_STRATEGIES}} if scheduling.fair_sharing else {}
     return {
         "apiVersion": "config.kueue.x-k8s.io/v1beta2",
         "kind": "Configuration",
@@ -211,21 +210,22 @@ def _kueue_configuration(args: OperatorsArgs) -> dict[str, object]:
         # Only chips are counted: a pod takes whole hosts, so CPU and memory are never short.
         "resources": {"excludeResourcePrefixes": ["cpu", "memory", "ephemeral-storage"]},
         "waitForPodsReady": {
-            **_patience(args.groups, args.scheduling),
-            "requeuingStrategy": _requeueing(args.scheduling.requeueing),
+            **_patience(args.spec),
+            "requeuingStrategy": _requeueing(scheduling.requeueing),
         },
-        **({"fairSharing": {"preemptionStrategies": _PREEMPTION_STRATEGIES}} if args.scheduling.fair_sharing else {}),
+        **fair,
     }
 
 
-def _patience(groups: Iterable[SliceGroup], scheduling: Scheduling) -> dict[str, object]:
+def _patience(spec: FleetSpec) -> dict[str, object]:
     """Return how long an admitted job may lack some of its pods before Kueue requeues it.
 
     Pods that wait for flex-start chips are the request for them. Evicting them would withdraw the request.
     """
-    on_request = any(group.capacity.requested_by_pods for group in groups)
+    on_request = any(group.capacity.requested_by_pods for group in spec.slices.values())
     # The second timeout is longer: a lost host takes down its slice, and GKE needs a while to rebuild it.
     ready, recovery = (_A_WEEK, _A_WEEK) if on_request else ("30m", "1h")
+    scheduling = spec.scheduling
     return {
         "timeout": f"{scheduling.ready_minutes}m" if scheduling.ready_minutes else ready,
         "recoveryTimeout": f"{scheduling.recovery_minutes}m" if scheduling.recovery_minutes else recovery,
@@ -233,7 +233,6 @@ def _patience(groups: Iterable[SliceGroup], scheduling: Scheduling) -> dict[str,
 
 
 def _requeueing(requeueing: Requeueing) -> dict[str, object]:
-    """Return how a job is requeued: behind the jobs that already wait."""
     return {
         "timestamp": "Eviction",
         **({} if requeueing.limit is None else {"backoffLimitCount": requeueing.limit}),

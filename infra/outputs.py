@@ -21,7 +21,6 @@ from infra.stack.cost import BILL_OUTPUT, Bill, read_bill
 from infra.stack.manifests import owner_annotations
 from infra.stack.names import PUBLISHED, PUBLISHED_KEY
 from infra.stack.published import Published
-from infra.stack.settings.jobs import JobSettings
 from infra.stack.settings.stack import Settings
 from infra.stack.submission import job_specs
 from workloads.preflight_result import cache_folder, cached_all
@@ -40,17 +39,16 @@ def export_outputs(settings: Settings, cluster: ClusterOutputs, bucket: gcp.stor
         pulumi.export("location", settings.cluster.existing.location)
     pulumi.export("checkpoint_bucket", bucket.url)
     pulumi.export("queues", {name: team.namespace for name, team in settings.teams.items()})
-    references = {name: _reference(settings, job) for name, job in settings.jobs.items()}
+    references = {
+        name: {"name": name, "namespace": settings.team_of(job).namespace, "queue": job.team}
+        for name, job in settings.jobs.items()
+    }
     for first in [*settings.training_jobs, *settings.jobs][:1]:
         pulumi.export("job", references[first])
     for spec in list(job_specs(settings).values())[:1]:
         pulumi.export("job_spec", spec.model_dump())
     pulumi.export("jobs", [{**reference, "kind": settings.jobs[name].kind} for name, reference in references.items()])
     export_bill(bill)
-
-
-def _reference(settings: Settings, job: JobSettings) -> dict[str, str]:
-    return {"name": job.name, "namespace": settings.team_of(job).namespace, "queue": job.team}
 
 
 def export_bill(bill: Bill) -> None:

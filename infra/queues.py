@@ -12,6 +12,7 @@ import pulumi
 import pulumi_kubernetes as kubernetes
 
 from infra.cluster.queue_stop import queue_stop_policies
+from infra.gke_cluster import ClusterOutputs
 from infra.objects import KubernetesObject
 from infra.stack import access, admission_policies
 from infra.stack.access import Allowance
@@ -29,23 +30,18 @@ from infra.stack.kueue import (
 from infra.stack.manifests import Manifest, mark_ours, owner_annotations
 from infra.stack.names import MANAGED, SERVICE_ACCOUNT
 from infra.stack.pods import admitted_pods
-from infra.stack.settings.schema import Network, Placement, SliceGroup, Team
+from infra.stack.settings.schema import SliceGroup
+from infra.stack.settings.stack import FleetSpec
 
 
 @dataclass(frozen=True)
 class QueuesArgs:
-    """The slice groups and teams of a stack."""
+    """The slice groups and teams of a fleet, and their cluster."""
 
-    groups: Mapping[str, SliceGroup]
-    teams: Mapping[str, Team]
+    spec: FleetSpec
+    cluster: ClusterOutputs
     allowances: Mapping[str, Allowance]
     """What the pods of each team may do."""
-    placement: Placement
-    prefix: str
-    """Prefix of names in an existing cluster; empty in a cluster of the stack."""
-    counted: Sequence[str]
-    """Resources besides chips that the Kueue of an existing cluster counts."""
-    network: Network
     monitored: bool
     """Whether collectors of metrics may reach the pods."""
     limited: bool
@@ -59,36 +55,38 @@ class Queues(pulumi.ComponentResource):
 
     def __init__(self, name: str, args: QueuesArgs, opts: pulumi.ResourceOptions) -> None:
         super().__init__("tpu-multislice:infra:Queues", name, None, opts)
-        self._prefix, self._stack = name.removesuffix("queues"), args.prefix
+        self._prefix, self._stack = name.removesuffix("queues"), args.spec.prefix
         self._hooks = args.hooks
         for priority, value in PRIORITIES.items():
-            self._declare(f"priority-{priority}", priority_class(f"{args.prefix}{priority}", value), [])
-        needed = [*self._flavors(args), self._declare("cohort", cohort(args.prefix), [])]
-        needed += [self._check(name, group) for name, group in args.groups.items() if group.capacity.queued]
+            self._declare(f"priority-{priority}", priority_class(f"{args.spec.prefix}{priority}", value), [])
+        needed = [*self._flavors(args), self._declare("cohort", cohort(args.spec.prefix), [])]
+        needed += [self._check(name, group) for name, group in args.spec.slices.items() if group.capacity.queued]
         needed += self._policies(args)
-        for team_name in args.teams:
+        for team_name in args.spec.teams:
             self._team(team_name, args, needed)
         self.register_outputs({})
 
     def _policies(self, args: QueuesArgs) -> list[KubernetesObject]:
-        objects = admission_policies.bad_host_objects(args.teams, args.prefix)
+        objects = admission_policies.bad_host_objects(args.spec.teams, args.spec.prefix)
         marks = {f"bad-host-{name}": rendered for name, rendered in objects.items()}
         declared: list[KubernetesObject] = []
         # In this order: the role that marks bad hosts is bound only once the policies restrict it.
         on_hosts = {name for name, allowance in args.allowances.items() if allowance.host_network}
         limits = {name: allowance.head_limit for name, allowance in args.allowances.items()}
-        policies = admission_policies.team_policies(args.teams, on_hosts, limits, args.prefix)
-        stops = queue_stop_policies(args.prefix) if args.limited else {}
+        policies = admission_policies.team_policies(args.spec.teams, on_hosts, limits, args.spec.prefix)
+        stops = queue_stop_policies(args.spec.prefix) if args.limited else {}
         for name, rendered in {**policies, **stops, **marks}.items():
             declared.append(self._declare(name, rendered, declared[-1:]))
         return declared
 
     def _flavors(self, args: QueuesArgs) -> list[KubernetesObject]:
-        topology_aware = args.placement == "topology-aware"
-        topologies = [self._declare("topology", topology(args.prefix), [])] if topology_aware else []
+        placement = args.spec.scheduling.placement
+        topologies = (
+            [self._declare("topology", topology(args.spec.prefix), [])] if placement == "topology-aware" else []
+        )
         return [
-            self._declare(f"flavor-{name}", resource_flavor(name, group, args.placement, args.prefix), topologies)
-            for name, group in args.groups.items()
+            self._declare(f"flavor-{name}", resource_flavor(name, group, placement, args.spec.prefix), topologies)
+            for name, group in args.spec.slices.items()
         ]
 
     def _check(self, group_name: str, group: SliceGroup) -> KubernetesObject:
@@ -96,14 +94,16 @@ class Queues(pulumi.ComponentResource):
         return self._declare(f"check-{group_name}", admission_check(group_name), [configuration])
 
     def _team(self, name: str, args: QueuesArgs, needed: list[KubernetesObject]) -> None:
-        team = args.teams[name]
-        quota = cluster_queue(name, team, args.groups, args.placement, args.prefix, args.counted)
+        team = args.spec.teams[name]
+        counted = args.cluster.shared.counted if args.cluster.shared else ()
+        placement = args.spec.scheduling.placement
+        quota = cluster_queue(name, team, args.spec.slices, placement, args.spec.prefix, counted)
         queue = self._declare(f"quota-{name}", quota, needed)
         labels = MANAGED | admitted_pods(args.allowances[name].pod_level)
         namespace = kubernetes.core.v1.Namespace(
             f"{self._prefix}namespace-{name}",
             metadata=kubernetes.meta.v1.ObjectMetaArgs(
-                name=team.namespace, labels=labels, annotations=owner_annotations(args.prefix)
+                name=team.namespace, labels=labels, annotations=owner_annotations(args.spec.prefix)
             ),
             opts=self._after([queue]),
         )
@@ -113,8 +113,8 @@ class Queues(pulumi.ComponentResource):
             automount_service_account_token=False,
             opts=self._after([namespace]),
         )
-        hosts = sum(group.hosts for group in args.groups.values())
-        network = access.network_policy(team.namespace, args.network, monitored=args.monitored)
+        hosts = sum(group.hosts for group in args.spec.slices.values())
+        network = access.network_policy(team.namespace, args.cluster.ranges, monitored=args.monitored)
         around = [
             self._declare(f"network-{name}", network, [namespace]),
             self._declare(f"no-pod-priority-{name}", access.no_pod_priority(team.namespace), [namespace]),

@@ -14,12 +14,13 @@ import pulumi_gcp as gcp
 
 from infra.cluster import running_jobs
 from infra.cluster.kubernetes import UNREACHABLE, ApiServer
-from infra.gke_cluster import CLOUD_PLATFORM_SCOPE, SubnetNames
+from infra.gke_cluster import CLOUD_PLATFORM_SCOPE, ClusterOutputs, SubnetNames
 from infra.stack.capacity import Capacity
 from infra.stack.command_lines import command_line, replacing
 from infra.stack.names import slice_pool
 from infra.stack.pods import declared_node_labels
-from infra.stack.settings.schema import SLICE_PODS_PER_NODE, Cloud, SliceGroup
+from infra.stack.settings.schema import SLICE_PODS_PER_NODE, SliceGroup
+from infra.stack.settings.stack import FleetSpec
 from infra.stack.tpu import SliceShape
 
 REPLACED_BY_US = (
@@ -47,22 +48,12 @@ class HostsMissingError(Exception):
 
 @dataclass(frozen=True)
 class TpuSlicesArgs:
-    """The slice groups of a stack, and their cluster."""
+    """The slice groups of a fleet, and their cluster."""
 
-    cloud: Cloud
-    cluster: pulumi.Input[str]
-    """Name of the cluster, and prefix of the names of workload policies, which are unique within the project."""
-    endpoint: pulumi.Input[str]
-    """Host name of the cluster's API server."""
-    node_account: pulumi.Input[str]
-    groups: Mapping[str, SliceGroup]
+    spec: FleetSpec
+    cluster: ClusterOutputs
+    """Its name is also the prefix of the names of workload policies, which are unique within the project."""
     labels: Mapping[str, str]
-    second_network: SubnetNames | None
-    """Second network. `None` if no group uses it."""
-    location: str
-    """Region or zone of the cluster."""
-    private_nodes: bool = True
-    """Whether hosts have no addresses on the internet. Default: yes."""
 
 
 class TpuSlices(pulumi.ComponentResource):
@@ -72,10 +63,10 @@ class TpuSlices(pulumi.ComponentResource):
 
     def __init__(self, name: str, args: TpuSlicesArgs, opts: pulumi.ResourceOptions) -> None:
         super().__init__("tpu-multislice:infra:TpuSlices", name, None, opts)
-        pools = sum(group.count for group in args.groups.values())
+        pools = sum(group.count for group in args.spec.slices.values())
         create = f"{_CREATE_MINUTES + pools * _CREATE_MINUTES_PER_POOL}m"
-        hosts_have_come = _hosts_have_come(f"{name}-have-hosts", args.endpoint)
-        created = {name: group for name, group in args.groups.items() if not group.existing}
+        hosts_have_come = _hosts_have_come(f"{name}-have-hosts", args.cluster.endpoint)
+        created = {name: group for name, group in args.spec.slices.items() if not group.existing}
         for group_name, group in created.items():
             policy = self._workload_policy(name, group_name, args)
             for index in range(group.count):
@@ -97,14 +88,14 @@ class TpuSlices(pulumi.ComponentResource):
 
     def _workload_policy(self, name: str, group_name: str, args: TpuSlicesArgs) -> pulumi.Input[str] | None:
         """Declare the policy that places the slices of a group, if their generation needs one, and return its name."""
-        shape = args.groups[group_name].shape
+        shape = args.spec.slices[group_name].shape
         if not shape.workload_policy_required:
             return None
         policy = gcp.compute.ResourcePolicy(
             f"{name}-{group_name}",
             # The topology is part of the name, because a policy cannot change while pools use it.
-            name=pulumi.Output.concat(args.cluster, f"-{group_name}-{shape.topology}"),
-            region=args.cloud.region,
+            name=pulumi.Output.concat(args.cluster.name, f"-{group_name}-{shape.topology}"),
+            region=args.spec.cloud.region,
             workload_policy=gcp.compute.ResourcePolicyWorkloadPolicyArgs(
                 type="HIGH_THROUGHPUT", accelerator_topology=shape.topology
             ),
@@ -144,7 +135,6 @@ def _hosts_have_come(name: str, endpoint: pulumi.Input[str]) -> pulumi.ResourceH
 
 
 def _missing_hosts(endpoint: str, slice_name: str, hosts: int) -> str:
-    """Return why a slice may lack hosts; empty if it has all of them."""
     try:
         found = running_jobs.hosts(ApiServer.at(endpoint), slice_name)
     except UNREACHABLE as error:
@@ -157,13 +147,13 @@ def pool_args(
 ) -> gcp.container.NodePoolArgs:
     """Return the node pool of one slice."""
     container = gcp.container
-    group = args.groups[group_name]
+    group, shared = args.spec.slices[group_name], args.cluster.shared
     on_request = group.capacity.on_request
     return container.NodePoolArgs(
         name=pool_name,
-        cluster=args.cluster,
-        location=args.location,
-        node_locations=[group.zone_in(args.cloud)],
+        cluster=args.cluster.name,
+        location=shared.location if shared else args.spec.cloud.region,
+        node_locations=[group.zone_in(args.spec.cloud)],
         node_count=None if on_request else group.shape.hosts,
         # Per zone, because only these limits are compared with a slice's hosts.
         autoscaling=container.NodePoolAutoscalingArgs(
@@ -189,8 +179,8 @@ def pool_args(
         if on_request
         else container.NodePoolUpgradeSettingsArgs(strategy="SURGE", max_surge=0, max_unavailable=1),
         network_config=container.NodePoolNetworkConfigArgs(
-            enable_private_nodes=args.private_nodes,
-            additional_node_network_configs=_interfaces(group, args.second_network),
+            enable_private_nodes=shared.private_nodes if shared else True,
+            additional_node_network_configs=_interfaces(group, args.cluster.second_network),
         ),
         node_config=_node_config(group_name, group, args),
     )
@@ -199,7 +189,6 @@ def pool_args(
 def _placement(
     shape: SliceShape, workload_policy: pulumi.Input[str] | None
 ) -> gcp.container.NodePoolPlacementPolicyArgs | None:
-    """Return how the hosts of a slice are connected; a single host needs no policy."""
     if not shape.multi_host:
         return None
     # With a workload policy GKE stores no type: any other than the empty one would show up as drift.
@@ -230,7 +219,7 @@ def _node_config(group_name: str, group: SliceGroup, args: TpuSlicesArgs) -> gcp
         spot=capacity.spot,
         flex_start=True if capacity.on_request else None,
         max_run_duration=None if capacity.run_seconds is None else f"{capacity.run_seconds}s",
-        reservation_affinity=_reservation_affinity(capacity, args.cloud.project),
+        reservation_affinity=_reservation_affinity(capacity, args.spec.cloud.project),
         boot_disk=container.NodePoolNodeConfigBootDiskArgs(
             disk_type=shape.boot_disk_types[0], size_gb=group.boot_disk_gb
         ),
@@ -241,7 +230,7 @@ def _node_config(group_name: str, group: SliceGroup, args: TpuSlicesArgs) -> gcp
         else None,
         labels=declared_node_labels(group_name, group),
         resource_labels=args.labels,
-        service_account=args.node_account,
+        service_account=args.cluster.node_account,
         oauth_scopes=[CLOUD_PLATFORM_SCOPE],
         workload_metadata_config=container.NodePoolNodeConfigWorkloadMetadataConfigArgs(mode="GKE_METADATA"),
         shielded_instance_config=container.NodePoolNodeConfigShieldedInstanceConfigArgs(

@@ -15,11 +15,12 @@ import pulumi
 import pulumi_docker_build as docker_build
 import pulumi_gcp as gcp
 
+from infra.stack.names import HOURS_PER_DAY, SECONDS_PER_HOUR
 from infra.stack.project import CHECKOUT, find_project
 from infra.stack.settings.schema import Image
 from infra.stack.settings.stack import Settings
 
-_SECONDS_PER_DAY = 24 * 60 * 60
+_SECONDS_PER_DAY = HOURS_PER_DAY * SECONDS_PER_HOUR
 _SOFT_DELETE_DAYS = 7
 """Days in which a deleted checkpoint can be restored. This is the minimum of Cloud Storage, because checkpoints that
 the trainer replaces are billed for that time (https://cloud.google.com/storage/docs/soft-delete)."""
@@ -81,7 +82,6 @@ def unfinished_uploads() -> gcp.storage.BucketLifecycleRuleArgs:
 
 
 def _existing(args: BucketArgs, provider: pulumi.ProviderResource | None) -> str | None:
-    """Return the bucket's id if it exists. Pulumi then imports it, unless it is already in the state."""
     try:
         found = gcp.storage.get_bucket(name=args.name, opts=pulumi.InvokeOptions(provider=provider))
     except Exception as error:  # The SDK raises a plain Exception for every error of the provider.
@@ -111,7 +111,7 @@ def _advice(error: str) -> str:
 _ARTIFACT_REGISTRY = re.compile(r"(?P<location>[a-z0-9-]+)-docker\.pkg\.dev/(?P<project>[^/]+)/(?P<repository>[^/]+)/")
 _KEPT_VERSIONS = 30
 """Number of the newest versions to keep, whatever their age. A build may push three: index, image and attestation."""
-_UNTAGGED_SECONDS = 90 * 24 * 60 * 60
+_UNTAGGED_SECONDS = 90 * _SECONDS_PER_DAY
 """Seconds to keep untagged versions: longer than a job runs, because its pods pull their image on every replacement
 host."""
 

@@ -13,11 +13,11 @@ from multislice.errors import (
     HostFailed,
     HostTraceback,
     NoSuchStack,
+    Outcome,
     Refused,
     ResultDamaged,
 )
 from multislice.function import Function, run
-from multislice.outcome import Outcome
 from multislice.submission import attach, forget
 from workloads.call.checkpoints import checkpoint_folder, resumable
 

@@ -13,11 +13,20 @@ from infra.cluster.job_logs import WHOLE, Source
 from infra.cluster.job_pods import host_of, newest, pods_of
 from infra.cluster.job_state import LEADER, State, Workload, outcome_of, state_of, workload_of
 from infra.cluster.kubernetes import UNREACHABLE, Json
+from infra.stack.job_objects import KEPT_SECONDS
 from infra.stack.names import HEAD, JOBSETS, WORKLOADS
-from infra.stack.submitted import KEPT_SECONDS
 from multislice.connection import StackConnection
-from multislice.errors import BucketFailed, CallGone, HostFailed, NoSuchStack, bucket, cluster
-from multislice.outcome import Outcome, host_failure, read_outcome
+from multislice.errors import (
+    BucketFailed,
+    CallGone,
+    HostFailed,
+    NoSuchStack,
+    Outcome,
+    bucket,
+    cluster,
+    host_failure,
+    read_outcome,
+)
 from workloads.call.folder import OUTPUT, CallFolder, Seals
 from workloads.progress import FunctionBegins, FunctionEnded
 from workloads.spec import CallSpec
@@ -127,7 +136,8 @@ class Call:
                 status = self.status()
             except NoSuchStack as error:
                 status = Status(State.UNKNOWN, str(error))
-            if _is_news(status, before):
+            # Messages about an unreachable cluster always differ.
+            if status != before and {status.state, before and before.state} != {State.UNKNOWN}:
                 on_status(status)
                 before = status
             if status.state.is_end:
@@ -191,7 +201,6 @@ class Call:
         return f"{JOBSETS.format(self.namespace)}/{self.id}"
 
     def _found(self, seals: Seals) -> Outcome | None:
-        """Return the outcome that the hosts wrote. None: they have not written it yet."""
         try:
             with bucket(self.connection.settings.bucket):
                 return read_outcome(seals)
@@ -237,15 +246,9 @@ class Call:
 
 
 def _all_run(jobset: Json) -> bool:
-    """Return whether all slices are running or have completed."""
     found = jobset.get("status", {}).get("replicatedJobsStatus", [])
     up = sum(entry.get("ready", 0) + entry.get("succeeded", 0) for entry in found)
     return up >= sum(job.get("replicas", 1) for job in jobset["spec"]["replicatedJobs"])
-
-
-def _is_news(status: Status, before: Status | None) -> bool:
-    """Return whether the status has changed. Messages about an unreachable cluster always differ, so ignore them."""
-    return status != before and {status.state, before and before.state} != {State.UNKNOWN}
 
 
 class FunctionLog:

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from infra.cluster.kubernetes import FORBIDDEN, UNREACHABLE, ApiError, ApiServer
-from infra.cluster.stacks import Stacks, StacksError
-from infra.cluster.team_record import read_published
+from infra.cluster.stacks import Stacks, StacksError, read_published
 from infra.stack import names
 from infra.stack.command_lines import command_line
 from infra.stack.published import Published, RecordError, join_records
@@ -143,7 +142,6 @@ def _of_kubeconfig(stack: str) -> StackConnection | None:
 
 
 def _record(stack: str, api: ApiServer, namespaces: Iterable[str], sandbox: Path | None) -> Published:
-    """Return what the stack publishes in those of the namespaces that this user may read."""
     hint = f"stack {stack} has published nothing for calls"
     up = command_line("up", stack, *(("--sandbox", str(sandbox)) if sandbox else ()))
     found: list[Published] = []

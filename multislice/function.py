@@ -1,8 +1,14 @@
-"""Defines the decorator for functions that run on slices, and the ways to call them."""
+"""Defines the decorator for functions that run on slices, and the ways to call them.
+
+A call in the foreground shows its output, and prints its states on stderr. Ctrl-C cancels it, because its chips cost
+money. A second Ctrl-C during the cancellation leaves it running and prints how to find it.
+"""
 
 import functools
 import inspect
 import reprlib
+import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -10,19 +16,22 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
+from infra.cluster.job_logs import Line, follow, hosts, leader
+from infra.cluster.job_state import LEADER, State
+from infra.cluster.kubernetes import UNREACHABLE
 from infra.stack.settings.jobs import Priority
-from multislice.call import Call
+from multislice.call import Call, FunctionLog, Status
 from multislice.connection import connect
-from multislice.errors import CallError, Refused
-from multislice.outcome import Outcome, with_input
-from multislice.packing import function_name, pack, pack_calls
-from multislice.project import Project
+from multislice.errors import CallError, Outcome, Refused, with_input
+from multislice.packing import Project, function_name, pack, pack_calls
 from multislice.submission import MAX_CALL_HOURS, CallRequest, submit
-from multislice.watching import Shown, cancel, print_status, say, watch
 from multislice_run.standstill import HANG_MINUTES
 from workloads.call.function import itself
 from workloads.spec import Backend
+from workloads.terminal import inert
 
+Shown = Literal["leader", "all"]
+"""Hosts to show: `leader`, the first host of the first slice, whose value is the result, or `all`, with their names."""
 DEFAULT_MAX_HOURS = 24.0
 """Default time limit of a function in hours, so that no call uses chips without a limit."""
 
@@ -181,7 +190,6 @@ def _decorate[**P, R](target: Target, function: Callable[P, R]) -> Function[P, R
 
 
 def _errors(request: CallRequest, hosts: object) -> Iterator[str]:
-    """Yield the errors of a request that do not depend on the stack."""
     if (request.slices is None) == (request.accelerator is None):
         both = f"slices {request.slices!r} and accelerator {request.accelerator!r}"
         got = "neither" if request.slices is None else both
@@ -220,3 +228,93 @@ def _decoration_error(function: object) -> str | None:
     if inspect.isgeneratorfunction(function):
         return f"expected a function that returns a value, but {name} yields; return list({name}(...)) from a plain one"
     return None
+
+
+_LAST_LINES_SECONDS = 3.0
+"""Time for the last lines of a log to arrive after the result."""
+
+
+class Screen:
+    """Shows what the function prints on each host while it runs."""
+
+    def __init__(self, call: str, shown: Shown, leading: str = LEADER) -> None:
+        self.ended = threading.Event()
+        """Set when the function has ended on the first host."""
+        self.closed = False
+        """Whether to show nothing more."""
+        self._call = call
+        self._shown: Shown = shown
+        self._leading = leading
+        self._logs: dict[str, FunctionLog] = {}
+
+    def line(self, line: Line) -> None:
+        """Show the next line of a host."""
+        log = self._logs.setdefault(line.host, FunctionLog(self._call))
+        text = log.line(line.text)
+        if text is not None and not self.closed:
+            shown = text if self._shown == "leader" else f"[{line.host}] {text}"
+            print(inert(shown) if sys.stdout.isatty() else shown, flush=True)
+        if log.ended and line.host == self._leading:
+            self.ended.set()
+
+
+def watch(call: Call, shown: Shown) -> Outcome:
+    """Show the output of a call until it ends, and return its outcome."""
+    screen = Screen(call.id, shown, call.leader)
+
+    def read() -> None:
+        # The main thread reads the status of the call at the same time and reports these errors.
+        with suppress(LookupError, *UNREACHABLE):
+            follow(call.connection.api, call.namespace, call.id, leader if shown == "leader" else hosts, screen.line)
+
+    reading = threading.Thread(target=read, name=f"output of {call.id}", daemon=True)
+    try:
+        reading.start()
+        found = call.outcome(None, lambda status: print_status(call, status), screen.ended)
+    except BaseException as stopped:
+        screen.closed = True
+        if isinstance(stopped, KeyboardInterrupt):
+            cancel([call])
+        raise
+    reading.join(_LAST_LINES_SECONDS)
+    screen.closed = True
+    return found
+
+
+def cancel(calls: Sequence[Call]) -> None:
+    """Cancel calls, and print how to get the results of those that have ended.
+
+    After an interruption, the calls that are not cancelled yet continue.
+    """
+    left = list(calls)
+    try:
+        while left:
+            _cancel(left[0])
+            left.pop(0)
+    except KeyboardInterrupt:
+        for call in left:
+            say(f"call {call.id} may still run; find it with {call.again}")
+        raise
+
+
+def _cancel(call: Call) -> None:
+    again = call.again
+    try:
+        if (status := call.status()).state in (State.COMPLETED, State.FAILED):
+            say(f"call {call.id} has ended ({status.state}); {again}.result() returns its result")
+            return
+        call.cancel()
+        say(f"call {call.id} is cancelled")
+    except CallError as error:
+        say(f"call {call.id} is not cancelled and may still run: {error}; end it with {again}.cancel()")
+
+
+def print_status(call: Call, status: Status) -> None:
+    """Print the state of a call, and its time limit once it runs."""
+    limit = f", for at most {call.spec.max_hours:g} hours (max_hours)" if status.state is State.RUNNING else ""
+    say(f"call {call.id} {status}{limit}")
+
+
+def say(words: str) -> None:
+    """Print words of this package on stderr."""
+    print(inert(f"multislice: {words}"), file=sys.stderr, flush=True)

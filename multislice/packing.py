@@ -7,20 +7,169 @@ of their files are not sent.
 import dis
 import functools
 import inspect
+import io
 import json
 import linecache
+import os
+import sys
+import sysconfig
+import zipfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from types import CodeType, FunctionType, MethodType
-from typing import Any, cast
+from pathlib import Path
+from types import CodeType, FunctionType, MethodType, ModuleType
+from typing import Any, NoReturn, cast
 
 from multislice.errors import Refused
-from multislice.project import Project, module_of
 from workloads.call import parcel
 from workloads.call.folder import ARGUMENTS, FUNCTION, SOURCES, TEXT
-from workloads.call.pickling import TooLarge, Unpicklable, pickled, size_bytes, sizes, too_large
+from workloads.call.function import CALLER
+from workloads.call.pickling import (
+    TooLarge,
+    Unpicklable,
+    is_jax_array,
+    never_travels,
+    pickled,
+    size_bytes,
+    sizes,
+    too_large,
+)
+
+_IN_THE_IMAGE = ("multislice_run", "workloads")
+_LEFT_OUT = frozenset(("__pycache__", "node_modules"))
+_ENVIRONMENT = "pyvenv.cfg"
+"""File in the root of every virtual environment."""
+_SHIP_LESS = "Pass only folders with modules; put data in a bucket and pass its path"
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+"""Time of all files in the zip file, so that equal folders give equal bytes. It is the earliest possible time."""
+
+
+class Project:
+    """Folders that are sent with a function's code."""
+
+    def __init__(self, ships: Sequence[str | Path]) -> None:
+        """Create the project with the folders `ships`.
+
+        Raises:
+            Refused: One of them is not a folder.
+        """
+        self.ships = tuple(Path(folder).resolve() for folder in ships)
+        if missing := [str(folder) for folder in self.ships if not folder.is_dir()]:
+            raise Refused(f"expected ships to be folders, got {', '.join(missing)}; pass those with your modules")
+
+    def refusal(self, value: object) -> str | None:
+        """Return why an object cannot be sent to the hosts. None: it can be sent."""
+        if is_jax_array(value):
+            return "a JAX array, which is on this machine's devices; pass numpy.asarray(x), and convert it there"
+        return never_travels(value) or self._module_refusal(value)
+
+    def sources(self) -> bytes | None:
+        """Return the folders as a zip file. None: the project has no folders.
+
+        Raises:
+            Refused: Two folders have a file of the same name, a folder cannot be read, or the folders are too large.
+        """
+        if not self.ships:
+            return None
+        try:
+            return _zipped(self._by_name())
+        except OSError as error:
+            raise Refused(f"cannot read the folders of ships=: {error}; pass other folders") from None
+
+    def _by_name(self) -> dict[str, Path]:
+        found: dict[str, Path] = {}
+        for path, name in self._files():
+            if found.setdefault(name, path) != path:
+                raise Refused(f"two folders of ships= have a file {name}: {found[name]} and {path}; pass one of them")
+        return dict(sorted(found.items()))
+
+    def _files(self) -> Iterator[tuple[Path, str]]:
+        for folder in self.ships:
+            root = _importable_from(folder)
+            for path, folders, files in os.walk(folder, onerror=_raise):
+                folders[:] = [name for name in folders if _travels(Path(path) / name)]
+                for name in files:
+                    found = Path(path) / name
+                    # A link may point anywhere, even to files that must not be sent.
+                    if not name.startswith(".") and found.is_file() and not found.is_symlink():
+                        yield found, str(found.relative_to(root))
+
+    def _module_refusal(self, value: object) -> str | None:
+        module = module_of(value)
+        file = module and getattr(module, "__file__", None)
+        if not module or not file or _is_installed(Path(file)):
+            return None
+        path, top = Path(file).resolve(), module.__name__.partition(".")[0]
+        if top in _IN_THE_IMAGE:
+            return None
+        if top == CALLER and isinstance(value, ModuleType) and module.__name__ == CALLER:
+            # Hosts have a replacement, with the functions that are meant for them.
+            return None
+        if top == CALLER:
+            return "part of the package that submits calls; hosts have no cluster to call, so call it here"
+        root = path.parents[module.__name__.count(".") + (path.name == "__init__.py")]
+        if any(_importable_from(folder) == root and path.is_relative_to(folder) for folder in self.ships):
+            return None
+        package = root / top
+        ships = package if (package / "__init__.py").exists() else root
+        return f"of module {module.__name__} ({file}), which the image does not have; pass ships=[{str(ships)!r}]"
+
+
+def _zipped(files: dict[str, Path]) -> bytes:
+    sizes = {name: path.stat().st_size for name, path in files.items()}
+    # Check the sizes before reading any file, so that the user of a folder with data need not wait for all of it.
+    if (total := sum(sizes.values())) > parcel.MAX_BYTES:
+        largest = max(sizes, key=lambda name: sizes[name])
+        culprit = [(sizes[largest], str(files[largest]))]
+        raise Refused(too_large("files in the folders of ships=", total, parcel.MAX_BYTES, culprit, _SHIP_LESS))
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, path in files.items():
+            archive.writestr(zipfile.ZipInfo(name, _EPOCH), path.read_bytes(), zipfile.ZIP_DEFLATED)
+    return file.getvalue()
+
+
+def _travels(folder: Path) -> bool:
+    hidden = folder.name.startswith(".")
+    return not hidden and folder.name not in _LEFT_OUT and not (folder / _ENVIRONMENT).exists()
+
+
+def _raise(error: OSError) -> NoReturn:
+    raise error
+
+
+def module_of(value: object) -> ModuleType | None:
+    """Return the module from which pickle would make the host import `value`. None: it is sent by value."""
+    if isinstance(value, ModuleType):
+        return value
+    name = getattr(value, "__qualname__", None)
+    module = sys.modules.get(getattr(value, "__module__", None) or "")
+    if not isinstance(name, str) or module is None or module.__name__ == "__main__":
+        return None
+    found: object = module
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return module if found is value else None
+
+
+def _is_installed(file: Path) -> bool:
+    paths = sysconfig.get_paths()
+    libraries = {Path(paths[name]).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    resolved = file.resolve()
+    # Linux distributions install packages in dist-packages.
+    return not {"site-packages", "dist-packages"}.isdisjoint(resolved.parts) or any(
+        resolved.is_relative_to(folder) for folder in libraries
+    )
+
+
+def _importable_from(folder: Path) -> Path:
+    """Return the folder itself or, for a package, the folder from which it is imported."""
+    while (folder / "__init__.py").exists():
+        folder = folder.parent
+    return folder
+
 
 _ADVICE = "Put it in a bucket and pass its path"
 _USES = frozenset(("LOAD_GLOBAL", "STORE_GLOBAL", "DELETE_GLOBAL"))
@@ -104,7 +253,6 @@ def _too_large(name: str, total: int, largest: list[tuple[int, str]]) -> Refused
 
 
 def _arguments(function: Callable[..., Any], arguments: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments by the names of the function's parameters."""
     try:
         signature = inspect.signature(function)
     except ValueError:  # some functions written in C have no signature
@@ -120,7 +268,6 @@ def _by_name(bound: inspect.BoundArguments) -> dict[str, Any]:
 
 
 def _captured(function: object) -> Iterator[tuple[str, Any]]:
-    """Yield the objects that are sent with the function, with descriptions of them."""
     if isinstance(function, functools.partial):
         given: Any = function
         yield from _by_name(inspect.signature(given.func).bind_partial(*given.args, **given.keywords)).items()
@@ -177,7 +324,6 @@ def source_lines(function: Callable[..., Any]) -> dict[str, str]:
 
 
 def _codes(value: object, seen: set[int]) -> Iterator[CodeType]:
-    """Yield the code of a function and of the functions that are sent with it by value."""
     function = plain(value)
     if not isinstance(function, FunctionType) or id(function) in seen:
         return
@@ -194,7 +340,6 @@ def _names(code: CodeType) -> set[str]:
 
 
 def _numbers(code: CodeType) -> set[int]:
-    """Return the line numbers of the code, from its first to its last line."""
     ends = [end for _, end, _, _ in code.co_positions() if end]
     inner = (_numbers(constant) for constant in code.co_consts if isinstance(constant, CodeType))
     return set(range(code.co_firstlineno, max(ends, default=code.co_firstlineno) + 1)).union(*inner)

@@ -10,9 +10,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from infra.cluster.kubernetes import FORBIDDEN, UNREACHABLE, ApiError
+from infra.stack.job_objects import CallJob, call_jobset, call_secret, call_spec_of
 from infra.stack.names import JOBSETS, SECRETS
 from infra.stack.settings.jobs import HOURS_PER_YEAR, Priority
-from infra.stack.submitted import CallJob, call_jobset, call_secret, call_spec_of
 from multislice.call import Call
 from multislice.connection import StackConnection, connect
 from multislice.errors import BucketFailed, CallError, CallGone, NoSuchStack, Refused, bucket, cluster
@@ -203,7 +203,6 @@ def find_call(call: str, stack: StackConnection, team: str | None = None) -> Cal
 
 
 def _seen(stack: StackConnection, call: str, team: str | None) -> tuple[dict[str, CallSpec | None], list[str]]:
-    """Return the calls of this name by namespace, and the namespaces that this user may not read."""
     namespaces = stack.settings.namespaces
     searched = set(namespaces.values()) if team is None else {namespaces[stack.team(team)]}
     seen: dict[str, CallSpec | None] = {}

@@ -28,7 +28,6 @@ ENDING = About(
 """The early warning. It is a separate policy because Pulumi has one enforcement level per policy."""
 
 KEY = "exceptions"
-"""Key of the exceptions in the settings of a rule."""
 
 _EVERY_RULE = "all"
 """Pulumi's name for all rules in a policy file."""
@@ -79,8 +78,7 @@ class GrantedException:
 def read_exceptions(settings: Mapping[str, Any]) -> tuple[GrantedException, ...]:
     """Return the exceptions in a rule's settings, which Pulumi has checked with `SCHEMA`.
 
-    Raises:
-        ValueError: a date does not exist.
+    Raise ValueError if a date does not exist.
     """
     exceptions: list[GrantedException] = []
     for entry in settings.get(KEY, ()):
@@ -174,5 +172,4 @@ def _is_day(text: str) -> bool:
 
 
 def _shown(value: object) -> str:
-    """Return a value as it is written in a policy file. Only a file that is not JSON has dates."""
     return str(value) if isinstance(value, date) else json.dumps(value, default=str)

@@ -19,8 +19,7 @@ from pulumi_policy import (
 from pulumi_policy import proxy as sdk
 
 from policy.exceptions import ENDING, KEY, NONE, NOTICE, SCHEMA, GrantedException, longest, read_exceptions
-from policy.plan import Declared, NotKnownYetError, Unknown
-from policy.rule import About, ResourceRule, Rule, StackRule, Violation
+from policy.rule import About, Declared, NotKnownYetError, ResourceRule, Rule, StackRule, Unknown, Violation
 
 type Today = Callable[[], date]
 type Report = Callable[[str, str | None], None]

@@ -19,7 +19,7 @@ from infra.stack.names import (
     TPU_RESOURCE,
 )
 from infra.stack.tpu import SliceShape, all_shapes, shape_of
-from policy.plan import CONFIG_MAP, NODE_POOL, Declared, at, every, object_name, select_kind, select_type
+from policy.rule import CONFIG_MAP, NODE_POOL, Declared, at, every, object_name, select_kind, select_type
 
 _MACHINE_PREFIXES = ("ct", "tpu")
 """Prefixes of all machine types with TPUs, including those that the table of TPUs does not have."""
@@ -77,11 +77,9 @@ class SliceJob:
     """A replicated job of a JobSet whose pods request chips: one Job per slice, one pod per host."""
 
     resource: Declared
-    """The JobSet."""
     name: str
     """Name of the replicated job in the JobSet."""
     pod: Any
-    """Spec of its pods."""
 
     @property
     def specification(self) -> Any:

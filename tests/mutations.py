@@ -90,7 +90,7 @@ POLICY = (
 
 COMMANDS = (
     *_of(
-        "cli/explain/queueing.py",
+        "cli/explain/explain.py",
         "tests/cli/explain",
         {
             "explain-finished-holders": (' and not other.holds("Finished")', ""),

@@ -34,7 +34,7 @@ json.dump([own, time.process_time(), sorted(name for name in sys.argv[2:] if nam
         ("cli.logs", 53, 0.7),
         ("cli.explain.explain", 68, 0.7),
         ("cli.rehearse.rehearse", 66, 0.7),
-        ("cli.replay.command", 80, 0.8),
+        ("cli.replay", 80, 0.8),
     ],
 )
 def test_an_entry_point_loads_no_more_than_it_needs(entry: str, most_modules: int, most_cpu_seconds: float) -> None:

@@ -1,13 +1,15 @@
 """Check the chips that Google grants, the hosts of the slices, and the queues."""
 
+import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from cli.doctor.checks import Check, Findings, Google, Scope, failed, judge, ok, skipped
 from cli.observed.cluster import find_hostless, node_of, queue_of
+from cli.render import counted
 from infra.cluster.kubernetes import ApiError, Json
 from infra.stack.command_lines import replacing
-from infra.stack.manifests import Object, condition, is_true
+from infra.stack.manifests import Object, condition, is_stopped, is_true
 from infra.stack.names import (
     ACCELERATOR_LABEL,
     FLAVORS,
@@ -16,6 +18,7 @@ from infra.stack.names import (
     JOBSETS,
     KUEUE_API_VERSION,
     KUEUE_NAMESPACE,
+    LOCAL_QUEUES,
     NODE_POOL_LABEL,
     NODES,
     QUEUE_LABEL,
@@ -30,25 +33,35 @@ from infra.stack.tpu import generations
 from workloads.spec import BAD_HOST_KEY
 
 _UNLIMITED = -1
+_VERSION_LABEL = "app.kubernetes.io/version"
+_TAG = re.compile(r":v?(\d[\w.-]*)(@|$)")
 
 
-def quota_by_flavor(queues: Iterable[Object]) -> Counter[str]:
-    """Return the chips that ClusterQueues give out of each flavor."""
-    given: Counter[str] = Counter()
-    for share in (share for queue in queues for share in queue_of(queue, {}).shares):
+def _flavors(scope: Scope) -> Iterator[tuple[str, Mapping[str, str], int, list[int]]]:
+    """Yield the name and the node labels of each flavor, its chips that queues give out, and the chips of each node."""
+    given = Counter[str]()
+    for share in (share for queue in scope.listed(QUEUES) for share in queue_of(queue, {}).shares):
         given[share.flavor] += share.quota
-    return given
+    nodes = [(node["metadata"].get("labels", {}), node_of(node).chips) for node in scope.listed(NODES)]
+    for flavor in scope.listed(FLAVORS):
+        name, wanted = flavor["metadata"]["name"], flavor["spec"].get("nodeLabels", {})
+        yield name, wanted, given[name], [chips for labels, chips in nodes if wanted.items() <= labels.items()]
+
+
+def flavors(scope: Scope) -> Findings:
+    """Check that each flavor of a foreign cluster has nodes."""
+    for name, wanted, quota, chips in _flavors(scope):
+        labels = ", ".join(f"{key}={value}" for key, value in wanted.items())
+        said = f"{counted(len(chips), 'node')} with {sum(chips)} chips" if chips else f"no node has its labels {labels}"
+        fix = "create such nodes, unless an autoscaler does so for waiting pods, or correct nodeLabels"
+        yield judge(f"flavor {name}", f"{said}; queues give out {quota} chips", passes=bool(chips), fix=fix)
 
 
 def quotas(scope: Scope) -> Findings:
     """Check that queues give out no more chips than the nodes have."""
-    given = quota_by_flavor(scope.listed(QUEUES))
-    nodes = scope.listed(NODES)
     groups: Mapping[str, SliceGroup] = scope.settings.slices if scope.settings else {}
-    for flavor in scope.listed(FLAVORS):
-        name, labels = flavor["metadata"]["name"], flavor["spec"].get("nodeLabels", {})
-        chips = sum(node_of(node).chips for node in nodes if labels.items() <= node["metadata"]["labels"].items())
-        quota, group = given[name], groups.get(name)
+    for name, _, quota, counts in _flavors(scope):
+        chips, group = sum(counts), groups.get(name)
         found = f"queues give out {quota} chips, nodes have {chips}"
         if group and group.capacity.on_request:
             yield ok(f"flavor {name}", f"{found}; the others are created on request")
@@ -122,30 +135,64 @@ def _covers(info: Json, wanted: Mapping[str, str]) -> bool:
 
 
 def queues(scope: Scope) -> Findings:
-    """Check that each queue of the stack admits jobs."""
+    """Check that each queue of the stack, or of a foreign cluster and its namespace, admits jobs."""
+    if scope.up.foreign:
+        yield from _queues_of(scope, scope.up.foreign.namespace)
+        return
     for name, namespace in scope.up.outputs["queues"].items():
         queue = scope.api.find(f"/apis/{KUEUE_API_VERSION}/clusterqueues/{name}")
         local = scope.api.find(f"/apis/{KUEUE_API_VERSION}/namespaces/{namespace}/localqueues/{name}")
         # A team's `admission: hold` makes both inactive, which is not an error.
-        stopped = queue["spec"].get("stopPolicy", "None") if queue else "None"
         for subject, found in ((f"queue {name}", queue), (f"local queue {name}", local)):
-            if found and stopped != "None":
-                yield ok(subject, f"admits no job, because its stopPolicy is {stopped}")
+            if found and queue and is_stopped(queue):
+                yield ok(subject, f"admits no job, because its stopPolicy is {queue['spec']['stopPolicy']}")
             else:
                 missing = failed(subject, "missing", scope.update("--refresh"))
-                yield check_active(subject, found, "kubectl describe clusterqueue") if found else missing
+                yield _active(subject, found, "kubectl describe clusterqueue") if found else missing
+
+
+def _queues_of(scope: Scope, namespace: str) -> Findings:
+    found = {each["metadata"]["name"]: each for each in scope.listed(QUEUES)}
+    yield from (_open(f"ClusterQueue {name}", each, "kubectl describe clusterqueue") for name, each in found.items())
+    local = scope.listed(LOCAL_QUEUES.format(namespace))
+    for each in local:
+        subject, name = f"LocalQueue {each['metadata']['name']}", each["spec"].get("clusterQueue", "")
+        if name in found:
+            yield _open(subject, each, f"kubectl describe localqueue -n {namespace}")
+        else:
+            yield failed(subject, f"its ClusterQueue {name!r} does not exist", "create it, or correct the LocalQueue")
+    if not local:
+        said = f"namespace {namespace} has no LocalQueue, so Kueue admits no job there"
+        yield failed("LocalQueues", said, "create a LocalQueue, or pass another --namespace")
+
+
+def _open(subject: str, queue: Json, fix: str) -> Check:
+    if is_stopped(queue):
+        said = f"admits no job, because its stopPolicy is {queue['spec']['stopPolicy']}"
+        return failed(subject, said, "remove stopPolicy to open it")
+    return _active(subject, queue, fix)
 
 
 def controllers(scope: Scope) -> Findings:
-    """Check that JobSet and Kueue are running."""
-    for namespace in (JOBSET_NAMESPACE, KUEUE_NAMESPACE):
-        for deployment in scope.listed(f"/apis/apps/v1/namespaces/{namespace}/deployments"):
-            subject, available = deployment["metadata"]["name"], condition(deployment, "Available")
-            if available.get("status") == "True":
-                yield ok(subject, "available")
-            else:
-                fix = f"kubectl describe pods -n {namespace}"
-                yield failed(subject, available.get("message", "not available"), fix)
+    """Check that JobSet and Kueue are running; of a foreign cluster, also which versions they are."""
+    foreign = scope.up.foreign
+    for name, namespace in (("JobSet", JOBSET_NAMESPACE), ("Kueue", KUEUE_NAMESPACE)):
+        found = scope.listed(f"/apis/apps/v1/namespaces/{namespace}/deployments")
+        if foreign and not found:
+            yield skipped(name, f"namespace {namespace} has no Deployment, so its version is not known")
+        for deployment in found:
+            available = condition(deployment, "Available")
+            passes, said = available.get("status") == "True", available.get("message", "not available")
+            said = f"{_version(deployment)}, {said}" if foreign else "available" if passes else said
+            fix = f"kubectl describe pods -n {namespace}"
+            yield judge(deployment["metadata"]["name"], said, passes=passes, fix=fix)
+
+
+def _version(deployment: Object) -> str:
+    containers = deployment["spec"].get("template", {}).get("spec", {}).get("containers", [])
+    tags = [found[1] for each in containers if (found := _TAG.search(each.get("image", "")))]
+    label = deployment["metadata"].get("labels", {}).get(_VERSION_LABEL, "").removeprefix("v")
+    return f"version {(label or (tags or ['unknown'])[0])}"
 
 
 def submission(scope: Scope) -> Findings:
@@ -172,8 +219,7 @@ def waiting(scope: Scope) -> Findings:
         yield ok(f"namespace {namespace}", f"{len(waits)} waiting: {why}" if waits else "no job is waiting")
 
 
-def check_active(subject: str, found: Json, fix: str) -> Check:
-    """Return whether a queue is active."""
+def _active(subject: str, found: Json, fix: str) -> Check:
     active = condition(found, "Active")
     if active.get("status") == "True":
         return ok(subject, active.get("message", "active"))
@@ -195,21 +241,24 @@ def _small(queue: str) -> Json:
 
 def slices(scope: Scope) -> Findings:
     """Check that each slice has all its hosts and that all of them are usable."""
-    pools = slices_of(scope.listed(NODES))
-    yield from _check_hostless(scope, pools)
+    foreign = scope.up.foreign
+    pools = _slices_of(scope.listed(f"{NODES}?labelSelector={ACCELERATOR_LABEL}" if foreign else NODES))
+    if not foreign:
+        yield from _check_hostless(scope, pools)
+    elif not pools:
+        yield skipped("slices", "the cluster has no TPU node now")
     hosts = {name: group.shape.hosts for name, group in scope.settings.slices.items()} if scope.settings else {}
     for name, nodes in sorted(pools.items()):
-        yield check_slice(f"slice {name}", nodes, hosts)
+        yield _check_slice(f"slice {name}", nodes, hosts)
     # A trainer can mark any node that it runs on, so more slices may be marked than hardware explains.
     marked = [name for name, nodes in sorted(pools.items()) if any(_mark(node) for node in nodes)]
-    if len(marked) > 1:
+    if len(marked) > 1 and not foreign:
         found = f"{len(marked)} of {len(pools)} slices are marked as bad: {', '.join(marked)}"
         fix = f"compare the annotation {BAD_HOST_KEY} of their nodes: one image or one job may have marked all of them"
         yield failed("bad hosts", found, fix)
 
 
-def slices_of(nodes: Iterable[Json]) -> Mapping[str, list[Json]]:
-    """Return the nodes with chips, by the name of their node pool."""
+def _slices_of(nodes: Iterable[Json]) -> Mapping[str, list[Json]]:
     pools: defaultdict[str, list[Json]] = defaultdict(list)
     for node in nodes:
         if ACCELERATOR_LABEL in node["metadata"]["labels"]:
@@ -249,7 +298,7 @@ def _check_hostless(scope: Scope, pools: Collection[str]) -> Findings:
         yield ok("slices", "the cluster has no TPU node, because all slices are created on request")
 
 
-def check_slice(subject: str, nodes: list[Json], hosts: Mapping[str, int]) -> Check:
+def _check_slice(subject: str, nodes: list[Json], hosts: Mapping[str, int]) -> Check:
     """Return whether a slice has all its hosts and all are usable; `hosts` has their numbers by slice group."""
     marks = {_name(node): mark for node in nodes if (mark := _mark(node))}
     cordoned = [_name(node) for node in nodes if node["spec"].get("unschedulable")]

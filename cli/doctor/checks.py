@@ -13,9 +13,10 @@ from urllib.parse import urlencode
 
 import urllib3
 
-from cli.deployed import Deployed, Foreign
+from cli.deployed import Deployed
 from cli.sandbox_folder import stack_command
 from infra.cluster.kubernetes import ApiServer, Json
+from infra.stack.names import KUEUE_GROUP
 from workloads.spec import Spec
 
 _SECONDS = 20.0
@@ -139,13 +140,6 @@ class Scope:
             raise NotAsked("the stack cannot be reached, see the group credentials")
         return self.deployed
 
-    @property
-    def foreign(self) -> Foreign:
-        """What its cluster serves, if a kubeconfig selects the cluster. Raise NotAsked otherwise."""
-        if self.up.foreign is None:
-            raise NotAsked("the cluster belongs to a stack")
-        return self.up.foreign
-
     def update(self, *options: str) -> str:
         """Return the command line that deploys the stack."""
         return stack_command("up", self.stack, self.sandbox, *options)
@@ -157,7 +151,11 @@ class Scope:
         return self.google
 
     def listed(self, path: str) -> list[Json]:
-        return self.api.request("GET", path)["items"]
+        """Return the objects of a collection. Raise NotAsked if a foreign cluster has none of its kind."""
+        if KUEUE_GROUP in path and self.up.foreign and not self.up.foreign.kueue:
+            raise NotAsked("the cluster has no Kueue whose API this program reads")
+        # The API server leaves out a specification in which nothing is set.
+        return [{"spec": {}, **each} for each in self.api.request("GET", self.up.served(path))["items"]]
 
 
 type Findings = Iterator[Check]

@@ -8,9 +8,9 @@ from email.utils import parsedate_to_datetime
 from urllib.parse import urlsplit
 
 from cli.doctor.checks import Findings, NotAsked, Scope, failed, judge, ok, skipped
+from infra.stack.controllers import JOBSET, KUEUE
 from infra.stack.manifests import is_true
 from infra.stack.names import JOBSET_NAMESPACE, KUEUE_NAMESPACE, NODES
-from infra.stack.releases import JOBSET, KUEUE
 
 _KUBELET_MINORS = 3
 """Number of minor versions that a node may be older than the API server. It may never be newer
@@ -111,7 +111,6 @@ def node_clocks(scope: Scope) -> Findings:
 
 
 def _now(scope: Scope) -> datetime:
-    """Return the time of the API server's clock."""
     answer = scope.api.open("/version", {})
     try:
         return parsedate_to_datetime(answer.headers["Date"])

@@ -3,8 +3,25 @@
 import os
 
 from cli.doctor.checks import Findings, NotAsked, NotLoggedIn, Scope, failed, judge, ok, skipped, token
+from infra.cluster.kubernetes import FORBIDDEN, ApiError, right
 from infra.stack.command_lines import command_line, installing
-from infra.stack.names import APIS, JOBSET_API_VERSION, JOBSET_GROUP, KUEUE_API_VERSION
+from infra.stack.names import (
+    APIS,
+    EVENTS,
+    FLAVORS,
+    JOBS,
+    JOBSET_API_VERSION,
+    JOBSET_GROUP,
+    JOBSETS,
+    KUEUE_API_VERSION,
+    KUEUE_GROUP,
+    LOCAL_QUEUES,
+    NODES,
+    PODS,
+    QUEUES,
+    WORKLOADS,
+    everywhere,
+)
 from workloads.report.command import answering, faults_of_storage
 
 _REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
@@ -19,7 +36,9 @@ _PROVIDER_VARIABLES = (
 (https://www.pulumi.com/registry/packages/gcp/installation-configuration)."""
 _RIGHTS = (("submit jobs", JOBSET_GROUP, "jobsets", "create"), ("cancel jobs", JOBSET_GROUP, "jobsets", "delete"))
 """Description, API group, resource and verb of each right."""
-_GROUPS = {"JobSet": JOBSET_API_VERSION, "Kueue": KUEUE_API_VERSION}
+_GROUPS = {"JobSet": (JOBSET_GROUP, JOBSET_API_VERSION), "Kueue": (KUEUE_GROUP, KUEUE_API_VERSION)}
+_OF_JOBS = (JOBSETS, WORKLOADS, JOBS, PODS, EVENTS, LOCAL_QUEUES)
+_OF_CLUSTER = (everywhere(WORKLOADS), QUEUES, FLAVORS, NODES)
 _MAX_SERVICES = "200"
 
 
@@ -42,7 +61,16 @@ def stack(scope: Scope) -> Findings:
 
 
 def rights(scope: Scope) -> Findings:
-    """Check what this user may do to the stack's jobs."""
+    """Check what this user may do to the stack's jobs, or which objects of a foreign cluster this user may read."""
+    if scope.up.foreign:
+        namespace = scope.up.foreign.namespace
+        for subject, paths in (("jobs", [path.format(namespace) for path in _OF_JOBS]), ("cluster", _OF_CLUSTER)):
+            if refused := [right(path) for path in paths if not _may_list(scope, path)]:
+                said = f"you may not {' or '.join(refused)}"
+                yield failed(subject, said, "ask for these rights: commands leave out what they cannot read")
+            else:
+                yield ok(subject, f"may list all {len(paths)} kinds of objects that commands read")
+        return
     for namespace in sorted({job.namespace for job in scope.up.jobs}):
         may = {words: _allowed(scope, namespace, *asked) for words, *asked in _RIGHTS}
         said = f"may {', '.join(words for words, allowed in may.items() if allowed) or 'do nothing'}"
@@ -50,6 +78,16 @@ def rights(scope: Scope) -> Findings:
         said += f"; may not {', '.join(refused)}" if refused else ""
         fix = f"become a member of the team of {namespace}: teams.NAME.members, then `{scope.update()}`"
         yield judge(f"namespace {namespace}", said, passes=may[_RIGHTS[0][0]], fix=fix)
+
+
+def _may_list(scope: Scope, path: str) -> bool:
+    try:
+        scope.api.find(scope.up.served(path), {"limit": "1"})
+    except ApiError as error:
+        if error.status != FORBIDDEN:
+            raise
+        return False
+    return True
 
 
 def bucket(scope: Scope) -> Findings:
@@ -115,11 +153,27 @@ def _allowed(scope: Scope, namespace: str, group: str, resource: str, verb: str)
 
 def kinds(scope: Scope) -> Findings:
     """Check that the cluster serves the APIs of JobSet and Kueue."""
-    for name, version in _GROUPS.items():
+    for name, (_, version) in _GROUPS.items():
         if scope.api.find(f"/apis/{version}") is None:
             yield failed(name, f"the cluster does not serve {version}", scope.update("--refresh"))
         else:
             yield ok(name, f"the cluster serves {version}")
+
+
+def apis(scope: Scope) -> Findings:
+    """Check that a foreign cluster serves the APIs of JobSet and Kueue, and in which versions."""
+    for name, (group, newest) in _GROUPS.items():
+        found = scope.api.find(f"/apis/{group}")
+        served = [each["groupVersion"].rpartition("/")[2] for each in (found or {}).get("versions", [])]
+        install = f"https://{name.lower()}.sigs.k8s.io/docs/installation"
+        if found is None:
+            yield failed(name, f"the cluster does not serve the API group {group}", f"install it: {install}")
+        elif name == "Kueue" and scope.up.foreign and not scope.up.foreign.kueue:
+            said = f"serves {', '.join(served) or 'no version'}, which this program does not read"
+            yield failed(name, said, f"upgrade it: {install}")
+        else:
+            older = "" if newest.rpartition("/")[2] in served or not served else ", an older one"
+            yield ok(name, f"serves {', '.join(served) or newest}{older}")
 
 
 def services(scope: Scope) -> Findings:

@@ -10,7 +10,7 @@ from cli import stack_file
 from cli.answer import NEGATIVE, Form, Halt, waiting, write
 from cli.answer import as_json as to_json
 from cli.deployed import Deployed, deployed
-from cli.doctor import any_cluster, capacity, cluster, credentials
+from cli.doctor import capacity, cluster, credentials
 from cli.doctor.checks import Check, Findings, NotAsked, Scope, Verdict, failed, google, skipped
 from cli.doctor.unconfirmed import as_table, unconfirmed
 from infra.cluster.kubernetes import UNREACHABLE, ApiError
@@ -38,13 +38,13 @@ GROUPS: Mapping[str, tuple[Callable[[Scope], Findings], ...]] = {
 
 
 GROUPS_OF_CLUSTER: Mapping[str, tuple[Callable[[Scope], Findings], ...]] = {
-    "rights": (any_cluster.rights,),
-    "APIs": (any_cluster.apis,),
-    "versions": (cluster.node_versions, any_cluster.controllers),
+    "rights": (credentials.rights,),
+    "APIs": (credentials.apis,),
+    "versions": (cluster.node_versions, capacity.controllers),
     "clocks": (cluster.clock,),
     "DNS": (cluster.endpoint,),
-    "queues": (any_cluster.queues, any_cluster.flavors),
-    "nodes": (any_cluster.slices,),
+    "queues": (capacity.queues, capacity.flavors),
+    "nodes": (capacity.slices,),
 }
 """Checks of a cluster that a kubeconfig selects."""
 
@@ -90,7 +90,6 @@ def examine(scope: Scope, groups: Mapping[str, tuple[Callable[[Scope], Findings]
 
 
 def _here(scope: Scope, fix: str) -> str:
-    """Return a fix whose commands of kubectl reach the cluster of the stack."""
     return fix.replace("kubectl ", f"{scope.deployed.reader.kubectl} ") if scope.deployed else fix
 
 

@@ -1,18 +1,21 @@
-"""`multislice explain` collects the findings about a job and prints them."""
+"""`multislice explain` collects the findings about a job and prints them; here are those about its wait in a queue."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Collection, Iterable, Iterator
 
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from cli.answer import as_json, waiting
 from cli.deployed import Deployed
-from cli.explain import hosts, queueing
-from cli.explain.finding import Finding
+from cli.explain import hosts
+from cli.explain.finding import Cause, Finding, after_change, submit_again
 from cli.observed.observe import Observer
-from cli.observed.snapshot import JobStatus, Snapshot
-from cli.render import duration
-from infra.cluster.job_state import State
+from cli.observed.snapshot import JobStatus, Queue, Snapshot
+from cli.render import counted, duration
+from infra.cluster.job_state import Kind, State, Workload
+from infra.stack.manifests import Condition, amount
+from infra.stack.names import GATES, MAX_TIME_LABEL, QUEUE_LABEL, TPU_RESOURCE
 
 
 def command(deployed: Deployed, name: str | None, console: Console, *, json: bool) -> int:
@@ -34,7 +37,7 @@ def explain(snapshot: Snapshot, job: JobStatus) -> tuple[Finding, ...]:
     if job.state is State.FAILED:
         found += hosts.failed(snapshot, job)
     elif job.state is not State.COMPLETED:
-        found += queueing.findings(snapshot, job)
+        found += findings(snapshot, job)
         if job.state in (State.STARTING, State.RUNNING):
             found += hosts.placing(snapshot, job)
     found += hosts.going_on(snapshot, job)
@@ -53,3 +56,259 @@ def _parts(snapshot: Snapshot, job: JobStatus, found: tuple[Finding, ...]) -> It
     if not found:
         yield Text("Nothing in the cluster or in the job's files delays it.")
     yield from (Text(note, "dim") for note in snapshot.notes)
+
+
+_TAKEN = re.compile(r"insufficient unused quota for (\S+) in flavor (\S+?),? (\S+) more needed")
+_TOO_SMALL = re.compile(r"insufficient quota for (\S+) in flavor (\S+?),.*?maximum capacity \((\S+?)\)")
+_MAX_HOLDERS = 10
+"""Largest number of jobs to name that hold what a job waits for."""
+_PREEMPTOR = re.compile(r"\(UID: ([^,)]+), JobUID: ([^,)]+)\)")
+_PREEMPTION = {
+    "InClusterQueue": "it has a higher priority in the same queue",
+    "InCohortReclamation": "its queue is taking back chips that it had lent",
+    "InCohortFairSharing": "its queue had less than its fair share",
+    "InCohortReclaimWhileBorrowing": "its queue is taking back chips and borrowing more",
+}
+_EVICTION = {
+    "Preempted": "another job preempted it",
+    "PodsReadyTimeout": "its hosts did not all become ready in time",
+    "NodeFailures": "a node of its slices failed",
+    "AdmissionCheck": "an admission check was withdrawn",
+    "ClusterQueueStopped": "its queue was stopped",
+    "LocalQueueStopped": "its LocalQueue was stopped, which pauses it",
+    "Deactivated": "it was deactivated",
+}
+_TIME_OVER = "MaximumExecutionTime"
+_TRIES_OVER = "RequeuingLimitExceeded"
+
+
+def findings(snapshot: Snapshot, job: JobStatus) -> Iterator[Finding]:
+    """Yield what keeps a job in its queue or evicted it."""
+    workload = job.workload
+    if not job.uid:
+        what = f"Namespace {job.ref.namespace} has no JobSet {job.ref.name}: it was deleted, or never submitted."
+        yield Finding(Cause.MISSING, what, None, next=(f"submit it: {submit_again(snapshot.reader, job)}",))
+    elif workload is None:
+        if job.suspended:
+            yield _no_workload(snapshot, job)
+    elif job.missing_queue and not workload.admitted_by and workload.active:
+        yield _no_queue(snapshot, job)
+    elif workload.paused and not workload.admitted_by:
+        said, what = workload.condition("QuotaReserved"), "The job is paused and holds no chips."
+        file = f"the stack file of {snapshot.stack}"
+        advice = f"to resume it, set its `paused` to false in {file}, then {snapshot.reader.run_up()}"
+        if not snapshot.stack:
+            what = "The job holds no chips, because its LocalQueue is stopped."
+            advice = "to resume it, remove stopPolicy from its LocalQueue"
+        evidence = (said.message,) if said else ()
+        yield Finding(Cause.PAUSED, what, said.since if said else None, evidence, (advice,))
+    else:
+        if workload.evictions or workload.condition("Evicted"):
+            yield from _evicted(snapshot, job, workload)
+        if not workload.admitted_by and workload.active:
+            yield from _waiting(snapshot, job, workload)
+        elif workload.admitted_by and not workload.holds("Admitted"):
+            yield from _capacity(snapshot, workload)
+
+
+def _no_workload(snapshot: Snapshot, job: JobStatus) -> Finding:
+    by_hand = "to run it without a queue, set its spec.suspend to false"
+    if not job.has_workloads:
+        what = "The job is suspended by its spec.suspend. Why is not known, because no Workload can be read."
+        queue = job.ref.queue
+        evidence, advice = ((f"its queue is {queue}",), ()) if queue else ((), (by_hand,))
+        return Finding(Cause.NOT_ADMITTED, what, job.created, evidence, advice)
+    if not job.ref.queue:
+        what = "The job is suspended, and it names no queue from which it would be admitted."
+        whose = "the name of a team" if snapshot.stack else f"a LocalQueue of {snapshot.place}"
+        advice = f"submit it with the label {QUEUE_LABEL} set to {whose}"
+        if not snapshot.stack:
+            advice += f", or, {by_hand}"
+        return Finding(Cause.NO_WORKLOAD, what, job.created, next=(advice,))
+    if job.missing_queue:
+        return _no_queue(snapshot, job)
+    what = "Kueue has not processed the job: its controller is down, or the job's queue does not exist."
+    existing = ", ".join(queue.name for queue in snapshot.queues)
+    evidence = (f"its queue is {job.ref.queue}", *([f"existing queues: {existing}"] if existing else ()))
+    return Finding(Cause.NO_WORKLOAD, what, job.created, evidence, (snapshot.reader.command("doctor"),))
+
+
+def _no_queue(snapshot: Snapshot, job: JobStatus) -> Finding:
+    what = f"LocalQueue {job.missing_queue} does not exist in namespace {job.ref.namespace}; it has: "
+    what += f"{', '.join(sorted(snapshot.local_queues)) or 'none'}."
+    advice = f"set its label {QUEUE_LABEL} to a LocalQueue of {snapshot.place}"
+    return Finding(Cause.NOT_ADMITTED if job.workload else Cause.NO_WORKLOAD, what, job.created, next=(advice,))
+
+
+def _waiting(snapshot: Snapshot, job: JobStatus, workload: Workload) -> Iterator[Finding]:
+    said = workload.condition("QuotaReserved")
+    if workload.gates:
+        what = "Kueue does not consider the job until its gates are removed."
+        yield Finding(Cause.NOT_ADMITTED, what, workload.created, (f"{GATES}: {workload.gates}",))
+        return
+    queue = next((queue for queue in snapshot.queues if queue.name == job.ref.queue), None)
+    if queue and queue.active and not queue.active.holds:
+        yield _over_budget(snapshot, queue) if queue.over_budget else _closed(snapshot, queue.name, queue.active)
+        return
+    if workload.requeue_at and workload.requeue_at > snapshot.at:
+        seconds = round(workload.requeue_at - snapshot.at)
+        what = f"Kueue is holding the job back after its eviction and will try to admit it again in {seconds} s."
+        yield Finding(Cause.BACKING_OFF, what, workload.created)
+        return
+    if said is not None:
+        yield _refused(snapshot, job, workload, said)
+
+
+def _over_budget(snapshot: Snapshot, queue: Queue) -> Finding:
+    advice = (
+        f"to resume its jobs, raise budget.usd_total in the stack file of {snapshot.stack}, then"
+        f" {snapshot.reader.run('enforce-budget')}"
+    )
+    since = queue.active.since if queue.active else None
+    what = f"Queue {queue.name} admits no job, because the budget of the stack is used up."
+    return Finding(Cause.QUEUE_CLOSED, what, since, (queue.over_budget,), (advice,))
+
+
+def _closed(snapshot: Snapshot, name: str, said: Condition) -> Finding:
+    held = said.reason == "Stopped"
+    what = f"Queue {name} admits no job: " + ("it is on hold." if held else f"it is not ready ({said.reason}).")
+    if held and not snapshot.stack:
+        advice = f"open it: remove stopPolicy from ClusterQueue {name}"
+        return Finding(Cause.QUEUE_CLOSED, what, said.since, (said.message,), (advice,))
+    advice = (
+        f"open it: set teams.{name}.admission: open in the stack file of {snapshot.stack}, then"
+        f" {snapshot.reader.run_up()}"
+        if held
+        else f"find the cause: {snapshot.reader.command('doctor')}"
+    )
+    return Finding(Cause.QUEUE_CLOSED, what, said.since, (said.message,), (advice,))
+
+
+def _refused(snapshot: Snapshot, job: JobStatus, workload: Workload, said: Condition) -> Finding:
+    place, raise_priority = (
+        f" It is number {job.position} in line." if job.position else "",
+        _raise_priority(snapshot, job),
+    )
+    since = max(workload.created, said.since)
+    evidence, requests = (said.message,), f"The job requests {workload.chips} chips"
+    # Kueue joins the reasons of all flavors, of which one may be sufficient later.
+    too_small, taken = ([*pattern.finditer(said.message)] for pattern in (_TOO_SMALL, _TAKEN))
+    if too_small and {found[2] for found in taken} <= {found[2] for found in too_small}:
+        resource, most = _largest(too_small)
+        asks = requests if resource == TPU_RESOURCE else f"The job requests more {resource}"
+        what = f"{asks}, but its queue can have at most {most}: it is never admitted."
+        fewer = "lower job.slices.count" if job.declared else "submit it again with fewer slices"
+        quota = f"raise the team's quota: {snapshot.reader.command('review')}" if snapshot.stack else "raise its quota"
+        return Finding(Cause.QUOTA_TOO_SMALL, what, since, evidence, (f"{quota}; or {fewer}",))
+    if taken:
+        chips = {found[2]: found[3] for found in taken if found[1] == TPU_RESOURCE}
+        holders = _holders(snapshot, job, workload, chips.keys())
+        in_use = [
+            f"{count} of them are in use" + (f" in flavor {flavor}" if len(chips) > 1 else "")
+            for flavor, count in chips.items()
+        ]
+        what = f"{requests}, and {', '.join(in_use)}.{place}"
+        if not chips:
+            found = taken[0]
+            what = f"The job needs {found[3]} more {found[1]} than is free in flavor {found[2]}.{place}"
+        return Finding(Cause.QUOTA_TAKEN, what, since, (*evidence, *holders), (raise_priority,))
+    if "topology" in said.message:
+        what = f"The quota is sufficient, but no slice has all its hosts free and ready.{place}"
+        advice = f"see which hosts are missing: multislice status {snapshot.options}"
+        return Finding(Cause.NO_SLICE_FREE, what, since, evidence, (advice,))
+    what = f"Kueue has not admitted the job yet.{place}"
+    return Finding(Cause.NOT_ADMITTED, what, since, evidence, (raise_priority,) if job.position else ())
+
+
+def _raise_priority(snapshot: Snapshot, job: JobStatus) -> str:
+    if not job.declared:
+        return "to run it earlier, cancel it and submit it again with a higher `priority`"
+    up = snapshot.reader.run_up()
+    return f"to run it earlier, raise its `priority` in the stack file of {snapshot.stack}, then {up}"
+
+
+def _largest(too_small: Iterable[re.Match[str]]) -> tuple[str, str]:
+    limits = [(found[1], found[3]) for found in too_small]
+    resource = TPU_RESOURCE if TPU_RESOURCE in dict(limits) else limits[0][0]
+    return resource, max((most for name, most in limits if name == resource), key=amount)
+
+
+def _holders(snapshot: Snapshot, job: JobStatus, wanting: Workload, flavors: Collection[str]) -> Iterator[str]:
+    members = next((queue.cohort_members for queue in snapshot.queues if queue.name == job.ref.queue), ())
+    found = (
+        (sum(count for flavor, count in each.held_chips.items() if flavor in flavors), each)
+        for each in snapshot.workloads
+        if each.admitted_by in (job.ref.queue, *members) and each.uid != wanting.uid and not each.holds("Finished")
+    )
+    held = sorted((pair for pair in found if pair[0]), key=lambda pair: -pair[0])
+    for chips, other in held[:_MAX_HOLDERS]:
+        yield f"{other.namespace}/{other.owner or other.name} has {chips} chips, priority {other.priority}"
+    if rest := held[_MAX_HOLDERS:]:
+        yield f"{counted(len(rest), 'more job')} have {sum(chips for chips, _ in rest)} chips"
+
+
+def _capacity(snapshot: Snapshot, workload: Workload) -> Iterator[Finding]:
+    pending = [check for check in workload.checks if check[1] != "Ready"]
+    if not pending:
+        return
+    said = workload.condition("QuotaReserved")
+    evidence = tuple(f"{name}: {state}: {message}" for name, state, message in pending)
+    what = "The job has its quota and is waiting for Google Cloud to provide its slices."
+    if not snapshot.stack:
+        what = f"The job has its quota and is waiting for {', '.join(name for name, *_ in pending)}."
+    advice = f"nothing to do; to watch it: multislice status {snapshot.options} --watch"
+    yield Finding(Cause.CAPACITY_PENDING, what, said.since if said else None, evidence, (advice,))
+
+
+def _evicted(snapshot: Snapshot, job: JobStatus, workload: Workload) -> Iterator[Finding]:
+    said, preempted = workload.condition("Evicted"), workload.condition("Preempted")
+    times = tuple(f"{reason}: {counted(count, 'time')} so far" for reason, count in workload.evictions.items())
+    if not workload.active:
+        yield _deactivated(snapshot, job, workload, times)
+        return
+    if said is None:
+        return
+    message = said.message.removeprefix("Previously: ")
+    back = "" if said.holds else " It has been admitted again since."
+    begins = "starts again" if job.kind is Kind.CONTAINER else "continues from its last checkpoint"
+    goes_on = f"nothing to do: it {begins} when it is admitted again"
+    if preempted and (said.reason == "Preempted" or "reempted" in message):
+        what = f"The job was preempted by {_preemptor(snapshot, preempted)}.{back}"
+        advice = (goes_on, _raise_priority(snapshot, job))
+        yield Finding(Cause.PREEMPTED, what, said.since, (message, *times), () if back else advice)
+        return
+    reason = said.reason if said.holds else next(iter(workload.evictions), said.reason)
+    why = _EVICTION.get(reason, reason)
+    what = f"The job was evicted and put back into its queue: {why}.{back}"
+    yield Finding(Cause.EVICTED, what, said.since, (message, *times), () if back else (goes_on,))
+
+
+def _preemptor(snapshot: Snapshot, said: Condition) -> str:
+    why = _PREEMPTION.get(said.reason, "")
+    found = _PREEMPTOR.search(said.message)
+    uids = found.groups() if found else ()
+    other = next((each for each in snapshot.workloads if each.uid and each.uid in uids), None)
+    name = f"job {other.owner or other.name} of {other.namespace}" if other else "another job"
+    return f"{name}, because {why}" if why else name
+
+
+def _deactivated(snapshot: Snapshot, job: JobStatus, workload: Workload, times: tuple[str, ...]) -> Finding:
+    said = workload.condition("Evicted") or workload.condition("DeactivationTarget")
+    words = " ".join(f"{each.reason} {each.message}" for each in workload.conditions)
+    if _TIME_OVER in words or "maximum execution time" in words:
+        limit = "max_hours" if snapshot.stack else "maximum execution time"
+        what = f"The job has used up its {limit} and will not be admitted again."
+        advice = after_change(snapshot.reader, job, f"raise {limit}" if snapshot.stack else f"raise {MAX_TIME_LABEL}")
+    elif _TRIES_OVER in words or "re-queue" in words:
+        limit = "scheduling.requeueing.limit allows" if snapshot.stack else "Kueue allows"
+        what = f"The job was evicted as often as {limit} and will not be admitted again."
+        again = submit_again(snapshot.reader, job)
+        advice = f"fix what kept its hosts from becoming ready, then submit it again: {again}"
+    else:
+        what = "The job was deactivated by a user and will not be admitted until its Workload is activated."
+        advice = f"{snapshot.kubectl} patch workload {workload.name} -n {workload.namespace} --type merge"
+        advice += """ -p '{"spec": {"active": true}}'"""
+    evidence = (said.message, *times) if said else times
+    # The caller still has the function, but its files may have been deleted.
+    again = "call it again, with a higher max_hours if it was used up" if job.kind is Kind.FUNCTION else advice
+    return Finding(Cause.DEACTIVATED, what, said.since if said else None, evidence, (again,))

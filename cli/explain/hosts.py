@@ -88,7 +88,6 @@ def _names(nodes: Sequence[Node]) -> str:
 
 
 def _refused_pods(snapshot: Snapshot, job: JobStatus) -> Iterator[Finding]:
-    """Yield a finding for each node that has just refused pods of the job, if not all hosts run."""
     events = [event for event in refusals(job) if event.node and snapshot.at - event.at < _RECENT_SECONDS]
     if job.running >= job.hosts:
         return
@@ -218,7 +217,6 @@ def _trains(snapshot: Snapshot, job: JobStatus) -> Finding:
 
 
 def _end(snapshot: Snapshot, job: JobStatus, end: HostEnd, which: str = "") -> Finding:
-    """Return how an attempt ended: which host failed first, and what to do."""
     if end.refused_by:
         what = f"{which}{end.words(job.kind)} before its program ran."
         return Finding(
@@ -230,7 +228,6 @@ def _end(snapshot: Snapshot, job: JobStatus, end: HostEnd, which: str = "") -> F
 
 
 def _said(job: JobStatus) -> Iterator[str]:
-    """Yield the messages of JobSet and the Job controller about failed slices."""
     for event in job.events:
         if event.kind in ("JobSet", "Job"):
             yield f"{event.kind} {event.name}: {event.reason}: {event.message}"

@@ -12,13 +12,13 @@ from functools import cached_property
 from typing import Any
 
 from cli.deployed import Deployed, JobRef
-from cli.observed.events import index_events, job_restarts, restarts_counted, warnings_of
+from cli.observed.causes import index_events, job_restarts, restarts_counted, warnings_of
 from cli.observed.snapshot import JobStatus, Node, Queue, Share, SliceJob, Snapshot
 from infra.cluster.job_pods import POD_LABELS, newest
 from infra.cluster.job_state import Workload, chips_of, existing_run_of, folder_of, kind_of, steps_of, workload_of
-from infra.cluster.kubernetes import FORBIDDEN, UNREACHABLE, ApiError, ApiServer, Json, right
+from infra.cluster.kubernetes import FORBIDDEN, UNREACHABLE, ApiError, Json, right
 from infra.stack.cost import BILL_OUTPUT, read_bill
-from infra.stack.manifests import Object, amount, cohort_of, condition, conditions, is_true, moment
+from infra.stack.manifests import Object, amount, cohort_of, condition, conditions, is_stopped, is_true, moment
 from infra.stack.names import (
     ACCELERATOR_LABEL,
     BUDGET_ANNOTATION,
@@ -28,7 +28,6 @@ from infra.stack.names import (
     JOBS,
     JOBSET_LABEL,
     JOBSETS,
-    KUEUE_API_VERSION,
     LOCAL_QUEUES,
     NODE_POOL_LABEL,
     NODES,
@@ -48,7 +47,7 @@ _REQUESTS_AT_ONCE = 8
 
 def read_cluster(deployed: Deployed, at: float) -> Snapshot:
     """Return everything that can be read from the cluster of a stack. `at` is the current time."""
-    reader, namespaces = Reader.of(deployed), deployed.namespaces
+    reader, namespaces = Reader(deployed), deployed.namespaces
     of_jobset = {"labelSelector": JOBSET_LABEL}
     found = reader.read(
         [
@@ -111,21 +110,13 @@ def find_hostless(outputs: Mapping[str, Any], pools: Collection[str]) -> dict[st
 class Reader:
     """Reads collections, and records what cannot be read."""
 
-    api: ApiServer
-    kueue: str = KUEUE_API_VERSION
-    """Version of Kueue's API in which its objects are read, whatever the paths name."""
+    deployed: Deployed
     answered: bool = False
     """Whether any collection could be read."""
     refused: list[str] = field(default_factory=list[str])
     """Paths that this user may not read."""
     errors: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
     """Other paths that could not be read, by error."""
-
-    @classmethod
-    def of(cls, deployed: Deployed) -> "Reader":
-        """Return a reader of the cluster of a stack, or of a foreign cluster."""
-        foreign = deployed.foreign
-        return cls(deployed.api, foreign.kueue) if foreign and foreign.kueue else cls(deployed.api)
 
     def read(self, wanted: Sequence[tuple[str, Mapping[str, str]]]) -> dict[str, list[Json]]:
         """Return the objects of each path. `wanted` has paths with their queries."""
@@ -134,9 +125,9 @@ class Reader:
             return {path: items for (path, _), items in zip(wanted, found, strict=True)}
 
     def _items(self, path: str, query: Mapping[str, str]) -> list[Json]:
-        path = path.replace(KUEUE_API_VERSION, self.kueue)
+        path = self.deployed.served(path)
         try:
-            items = self.api.request("GET", path, query=query)["items"]
+            items = self.deployed.api.request("GET", path, query=query)["items"]
             self.answered = True
             return items
         except UNREACHABLE as error:
@@ -148,7 +139,7 @@ class Reader:
             return []
 
     def has_read(self, path: str) -> bool:
-        path = path.replace(KUEUE_API_VERSION, self.kueue)
+        path = self.deployed.served(path)
         return path not in self.refused and not any(_short(path) in paths for paths in self.errors.values())
 
     @property
@@ -272,7 +263,6 @@ def _by_job(items: Iterable[Json]) -> Mapping[tuple[str, str], Sequence[Json]]:
 
 
 def _pods(jobs: Iterable[Mapping[str, Any]]) -> int:
-    """Return the number of pods that replicated jobs have when they run."""
     return sum(job.get("replicas", 1) * job["template"]["spec"].get("parallelism", 1) for job in jobs)
 
 
@@ -347,10 +337,9 @@ def _shares(groups: Sequence[dict[str, Any]], reserved: Sequence[dict[str, Any]]
 
 
 def _chips_by_flavor(flavors: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return Kueue's figures about chips, by flavor."""
     return {flavor["name"]: each for flavor in flavors for each in flavor["resources"] if each["name"] == TPU_RESOURCE}
 
 
 def stopped(local_queues: Iterable[Object]) -> set[str]:
     """Return the names of the LocalQueues from which Kueue admits no jobs."""
-    return {each["metadata"]["name"] for each in local_queues if each["spec"].get("stopPolicy", "None") != "None"}
+    return {each["metadata"]["name"] for each in local_queues if is_stopped(each)}

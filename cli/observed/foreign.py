@@ -37,7 +37,7 @@ def read_foreign(deployed: Deployed, at: float) -> Snapshot:
     """Return everything that can be read of a namespace of a foreign cluster. `at` is the current time."""
     foreign = deployed.foreign
     assert foreign, "a stack is read by read_cluster"
-    reader = Reader.of(deployed)
+    reader = Reader(deployed)
     found = _read(reader, foreign)
     queues = _Queues.of(found[LOCAL_QUEUES], _readable(reader, foreign, LOCAL_QUEUES))
     workloads = [queues.resolve(each) for each in found[WORKLOADS]]
@@ -110,8 +110,6 @@ def _read(reader: Reader, foreign: Foreign) -> Mapping[str, Sequence[Json]]:
 
 @dataclass(frozen=True)
 class _Queues:
-    """LocalQueues, by namespace and name."""
-
     cluster_queues: Mapping[tuple[str, str], str]
     stopped: frozenset[tuple[str, str]]
     are_read: bool

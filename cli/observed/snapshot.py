@@ -321,7 +321,6 @@ class Summary:
     """Time since it was submitted. None: the job is missing."""
     slices: int
     hosts: int
-    """Number of hosts of all slices."""
     hosts_running: int
     restarts: int
     max_restarts: int
@@ -334,7 +333,6 @@ class Summary:
     """Number of steps done in that attempt. None: it has not restored its state yet, or the job does not run."""
     steps: int
     progress: str
-    """Progress in words."""
     loss: float | None
     tokens_per_second: float
     seconds_left: float | None

@@ -4,13 +4,12 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from cli.rehearse.job_file import SubmittedJob
-from cli.rehearse.submission import Submission
+from cli.rehearse.submission import Submission, SubmittedJob
 from infra.cluster.kueue_objects import CONFIG_MAP
-from infra.review.admission import live
+from infra.review.admission import manifests
 from infra.review.admission.manifests import obstacle, pod_sets, requests, usable_flavors
 from infra.review.admission.rehearsal import Outcome, Verdict
-from infra.stack.manifests import Object, amount, cohort_of, condition, is_true, selects
+from infra.stack.manifests import Object, amount, cohort_of, condition, is_stopped, is_true, selects
 from infra.stack.names import (
     GATES,
     KUEUE_API_VERSION,
@@ -63,19 +62,18 @@ class Gap:
     """Something that the simulation leaves out."""
 
     text: str
-    """A sentence with the name of the object."""
     harmless: frozenset[Outcome] = _NEVER
     """Outcomes of the simulation that are right in spite of it."""
 
 
 def holds(submission: Submission) -> Iterator[str]:
     """Yield why its queues admit nothing now."""
-    if live.is_stopped(submission.local_queue):
+    if is_stopped(submission.local_queue):
         yield f"LocalQueue {submission.local_queue['metadata']['name']} is stopped (stopPolicy)"
     if gates := submission.job.annotations.get(GATES):
         yield f"{submission.job.kind} {submission.job.name} waits until its gates are removed: {gates} ({GATES})"
     active = condition(submission.queue, "Active")
-    if live.is_stopped(submission.queue):
+    if is_stopped(submission.queue):
         yield f"{submission.title} is stopped (stopPolicy)"
     elif active.get("status") == "False":
         yield f"{submission.title} is inactive: {active.get('message') or active.get('reason')}"
@@ -83,7 +81,7 @@ def holds(submission: Submission) -> Iterator[str]:
 
 def blocks(submission: Submission) -> Iterator[str]:
     """Yield why its ClusterQueue never admits it, whatever is free."""
-    if live.chip_queue(submission.queue) is None:
+    if manifests.chip_queue(submission.queue) is None:
         yield f"{submission.title} has no quota of {TPU_RESOURCE}"
     if submission.objects.configuration is not None and (names := _uncovered(submission)):
         yield f"it requests {names}, of which {submission.title} has no quota"
@@ -104,8 +102,7 @@ def _without_counted_resources(submission: Submission) -> Iterator[str]:
 
 
 def _unsuitable_flavors(submission: Submission) -> Iterator[str]:
-    """Yield why no flavor has nodes for pods that request chips."""
-    offered = {flavor for flavor, resource in live.quotas(submission.queue) if resource["name"] == TPU_RESOURCE}
+    offered = {flavor for flavor, resource in manifests.quotas(submission.queue) if resource["name"] == TPU_RESOURCE}
     flavors = [each for each in submission.objects.lists["resourceflavors"] if each["metadata"]["name"] in offered]
     for name, pods in submission.job.pods.items():
         found = {each["metadata"]["name"]: obstacle(pods["spec"], each) for each in flavors}
@@ -202,7 +199,7 @@ def _of_cohort(submission: Submission) -> Iterator[Gap]:
 
 
 def _of_checks(submission: Submission) -> Iterator[Gap]:
-    for name, flavors in live.checks(submission.queue).items():
+    for name, flavors in manifests.checks(submission.queue).items():
         if submission.flavors.isdisjoint(flavors):
             continue
         check = submission.objects.named("admissionchecks", name)
@@ -296,7 +293,6 @@ def _selected(submission: Submission) -> bool | None:
 
 
 def _uncovered(submission: Submission) -> str:
-    """Return the requested resources that its ClusterQueue does not count, as text; empty if it counts them all."""
     if _ignores_undeclared(submission):
         return ""
     excluded = tuple(_resource_settings(submission).get("excludeResourcePrefixes", []))
@@ -306,8 +302,7 @@ def _uncovered(submission: Submission) -> str:
 
 
 def _covered(submission: Submission) -> set[str]:
-    """Return the resources that its ClusterQueue counts."""
-    return {resource["name"] for _, resource in live.quotas(submission.queue)}
+    return {resource["name"] for _, resource in manifests.quotas(submission.queue)}
 
 
 def _ignores_undeclared(submission: Submission) -> bool:
@@ -324,7 +319,7 @@ def _short_resources(submission: Submission, queue: Object) -> Iterator[tuple[st
     If each queue has enough for everything that waits in it, the resource decides nothing.
     """
     name = queue["metadata"]["name"]
-    quotas = {(flavor, each["name"]): amount(each["nominalQuota"]) for flavor, each in live.quotas(queue)}
+    quotas = {(flavor, each["name"]): amount(each["nominalQuota"]) for flavor, each in manifests.quotas(queue)}
     chipless = {flavor for (flavor, resource), quota in quotas.items() if resource == TPU_RESOURCE and not quota}
     requested = {"pods", *(each for pods in submission.job.pods.values() for each in requests(pods["spec"]))}
     needed = defaultdict[tuple[str, str], float](float)
@@ -336,7 +331,7 @@ def _short_resources(submission: Submission, queue: Object) -> Iterator[tuple[st
             for resource, each in asked.items():
                 needed[flavor, resource] += pods["count"] * each
     for (flavor, resource), quota in quotas.items():
-        used = live.reserved(queue, resource).get(flavor, 0)
+        used = manifests.reserved(queue, resource).get(flavor, 0)
         if resource in requested - {TPU_RESOURCE} and used + needed[flavor, resource] > quota:
             yield name, resource
 

@@ -11,15 +11,13 @@ from rich.console import Console
 from rich.text import Text
 
 from cli.answer import NEGATIVE, Halt, as_json, waiting
-from cli.rehearse import job_file, limits
-from cli.rehearse.job_file import JobFile
-from cli.rehearse.price import Price, price
-from cli.rehearse.submission import Submission, submit
+from cli.rehearse import limits
+from cli.rehearse.submission import JobFile, Submission, read, submit
 from cli.rehearse.submission import errors as errors_of
 from infra.cluster import kueue_objects
 from infra.cluster.kubernetes import UNREACHABLE, ApiServer, CredentialsError
-from infra.cluster.kueue_objects import KueueObjects, NoKueueError
-from infra.review.admission import live
+from infra.cluster.kueue_objects import KueueObjects, NoKueueError, Price, price
+from infra.review.admission import manifests
 from infra.review.admission.rehearsal import Outcome, Verdict, rehearse
 from infra.review.admission.situation import Workload
 from infra.stack.cost import per_hour
@@ -103,7 +101,7 @@ def command(path: Path, chosen: tuple[str | None, str | None, str | None], conso
         api, default = ApiServer.of_kubeconfig(kubeconfig, context)
     except CredentialsError as error:
         raise no_answer(error) from None
-    file = job_file.read(path, namespace, default)
+    file = read(path, namespace, default)
     try:
         with waiting("reading the queues"):
             objects = kueue_objects.read(api, file.namespace)
@@ -181,7 +179,6 @@ def fair_sharing(objects: KueueObjects) -> tuple[bool, ...]:
 
 
 def _reasons(verdict: Verdict) -> list[str]:
-    """Return why a job is not admitted at once."""
     if verdict.outcome == "admitted":
         return []
     held = ", ".join(f"{each.workload} ({sum(each.chips.values())} chips)" for each in verdict.holders[:5])
@@ -220,12 +217,14 @@ def _answer(
 def _price(submission: Submission, verdict: Verdict | None) -> Price:
     """Return the price on the flavors that the job gets, or on the only ones that it may use."""
     workload, objects = submission.workload, submission.objects
-    offered = {name for name, _ in live.quotas(submission.queue)}
+    offered = {name for name, _ in manifests.quotas(submission.queue)}
     choices = [sorted(offered & (pods.flavors or frozenset())) for pods in workload.pod_sets]
     flavors = verdict.flavors if verdict else ()
     if not flavors and all(len(each) == 1 for each in choices):
         flavors = tuple(each[0] for each in choices)
-    selectors = {name: pods["spec"].get("nodeSelector", {}) for name, pods in submission.job.pods.items()}
-    placed = list(zip(workload.pod_sets, flavors, strict=False))
-    lists = objects.lists
-    return price(placed, selectors, lists["resourceflavors"], lists["nodes"], objects.refused.get("nodes"))
+    pods, lists = submission.job.pods, objects.lists
+    placed = [
+        (each.chips, flavor, pods[each.name]["spec"].get("nodeSelector", {}))
+        for each, flavor in zip(workload.pod_sets, flavors, strict=False)
+    ]
+    return price(placed, lists["resourceflavors"], lists["nodes"], objects.refused.get("nodes"))

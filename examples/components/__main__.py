@@ -9,9 +9,9 @@ from infra.foundation import Foundation, FoundationArgs
 from infra.job import Job, JobArgs
 from infra.objects import kubernetes_provider
 from infra.stack.capacity import Spot
-from infra.stack.fleet import FleetSpec
 from infra.stack.settings.jobs import JobSlices, TrainingJob
 from infra.stack.settings.schema import Cloud, Cluster, Quota, SliceGroup, Team
+from infra.stack.settings.stack import FleetSpec
 
 config = pulumi.Config()
 cloud = Cloud(project=config.require("project"), region="us-east5", zone="us-east5-b")

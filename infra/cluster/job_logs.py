@@ -165,7 +165,6 @@ class Reading:
 
 
 def _time_of(line: str) -> datetime | None:
-    """Return the time at which a line was written; `None` if it has no time stamp."""
     try:
         return datetime.fromisoformat(line.partition(" ")[0]).astimezone(UTC)
     except ValueError:
@@ -192,8 +191,7 @@ class Source:
     def read(self, window: Window) -> Iterator[Line]:
         """Yield the lines that exist now.
 
-        Raises:
-            ApiError, urllib3.exceptions.HTTPError, OSError: the log cannot be read.
+        Raise ApiError, urllib3.exceptions.HTTPError or OSError if the log cannot be read.
         """
         answer, parse = self.open(window.query()), self.parser()
         try:
@@ -302,7 +300,6 @@ class PodLog:
             self._stopped.wait(_RETRY_SECONDS)
 
     def _read(self, *, follow: bool) -> None:
-        """Pass on new lines until the connection ends."""
         is_new = self.reading.connection()
         self._response = self.source.open({**self.reading.query(), "follow": "true" if follow else "false"})
         try:
@@ -328,7 +325,6 @@ class _Following:
     kind: str
     _lines: "queue.Queue[Line]" = field(default_factory=lambda: queue.Queue[Line](_MAX_LINES))
     _logs: dict[str, PodLog] = field(default_factory=dict[str, PodLog])
-    """Logs by uid of the pod."""
     _passed: set[str] = field(default_factory=set[str])
     """Pods of earlier starts that were already terminating at the beginning."""
     _uid: str = ""

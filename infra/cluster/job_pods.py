@@ -20,7 +20,6 @@ from infra.stack.names import (
 )
 
 POD_LABELS = {"JobSet": JOBSET_LABEL, "Job": JOB_NAME_LABEL}
-"""Label of pods with the name of their job, by its kind."""
 _UP = ("Running", "Succeeded")
 
 
@@ -143,15 +142,13 @@ def newest(pods: Iterable[Object], at: float) -> tuple[Pod, ...]:
 def pods_of(api: ApiServer, namespace: str, job: str, kind: str = "JobSet") -> list[Json]:
     """Return the pods of a job of this kind, including those that are terminating.
 
-    Raises:
-        ApiError, urllib3.exceptions.HTTPError, OSError: the API server refuses the request or does not answer.
+    Raise ApiError, urllib3.exceptions.HTTPError or OSError if the API server refuses the request or does not answer.
     """
     selector = {"labelSelector": f"{POD_LABELS[kind]}={job}"}
     return api.request("GET", PODS.format(namespace), query=selector)["items"]
 
 
 def _find_unfinished(status: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the states of init containers that block the others or have failed."""
     states = _states(status, "initContainerStatuses")
     return [state for state in states if "waiting" in state or state.get("terminated", {}).get("exitCode")]
 

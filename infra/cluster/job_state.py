@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Literal
 
-from infra.stack.manifests import Condition, Object, amount, condition, conditions, moment
+from infra.stack.manifests import Condition, Object, amount, condition, conditions, moment, queued_at
 from infra.stack.names import (
     GATES,
     HEAD,
     ONLY_JOB,
     QUEUE_LABEL,
-    REQUEUED_LAST,
     RESTARTS_ANNOTATION,
     SLICES,
     TPU_RESOURCE,
@@ -149,7 +148,6 @@ def steps_of(jobset: Object) -> int:
 
 
 def _specified(jobset: Object, section: str, name: str) -> object:
-    """Return a setting of a training job's specification; `None` if the job has none."""
     try:
         return json.loads(_variables(jobset)[JOB_SPEC_VARIABLE])[section][name]
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -195,7 +193,6 @@ class Workload:
     chips: int
     created: float
     active: bool
-    """Whether it is active. Kueue admits only active Workloads."""
     admitted_by: str
     """ClusterQueue whose quota it holds. Empty while it waits."""
     held_chips: Mapping[str, int]
@@ -219,9 +216,10 @@ class Workload:
     requeues: int = 0
     """Number of times that Kueue put it back into its queue because its pods did not become ready."""
     local_queue: str = ""
-    """LocalQueue that it names."""
     gates: str = ""
     """Gates that keep it out of its queue until somebody removes them."""
+    queued_at: float = 0.0
+    """Time that decides its place among those of the same priority."""
 
     @property
     def flavors(self) -> tuple[str, ...]:
@@ -249,13 +247,6 @@ class Workload:
     def waits(self) -> bool:
         is_queued = self.active and not self.paused and not self.gates
         return is_queued and not self.admitted_by and not self.holds("Finished")
-
-    @property
-    def queued_at(self) -> float:
-        """Time that decides its place among those of the same priority."""
-        evicted = self.condition("Evicted")
-        again = evicted and evicted.holds and evicted.reason in REQUEUED_LAST
-        return evicted.since if evicted and again else self.created
 
 
 def workload_of(found: Object, stopped_queues: Collection[str] = ()) -> Workload:
@@ -291,6 +282,7 @@ def workload_of(found: Object, stopped_queues: Collection[str] = ()) -> Workload
         requeues=int(requeue.get("count", 0)),
         local_queue=spec.get("queueName", ""),
         gates=metadata.get("annotations", {}).get(GATES, ""),
+        queued_at=queued_at(found),
     )
 
 
@@ -301,7 +293,6 @@ def owners_of(found: Object) -> list[dict[str, str]]:
 
 
 def _held_chips(podsets: Iterable[Mapping[str, Any]], assigned: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    """Return the chips that pod sets hold, by flavor."""
     templates, held = {each.get("name", ""): each for each in podsets}, Counter[str]()
     for each in assigned:
         if flavor := each.get("flavors", {}).get(TPU_RESOURCE):

@@ -88,8 +88,7 @@ class ApiServer:
     def at(cls, endpoint: str) -> "ApiServer":
         """Return the GKE cluster behind a DNS endpoint, as the user of the credential plugin, which this call runs.
 
-        Raises:
-            CredentialsError: the plugin is missing or returns no credentials.
+        Raise CredentialsError if the plugin is missing or returns no credentials.
         """
         return cls.of(access([(json.loads(kubeconfig(endpoint)), Path())], None, endpoint))
 

@@ -1,19 +1,26 @@
-"""Reads what decides whether Kueue admits a job: objects of any cluster, as far as this user may read them."""
+"""What decides whether Kueue admits a job, and its price: objects of any cluster, as far as this user may read them."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from infra.cluster.kubernetes import FORBIDDEN, ApiError, ApiServer, Json, right
+from infra.stack.cost import list_rate
 from infra.stack.manifests import Object, configuration
 from infra.stack.names import (
     ACCELERATOR_LABEL,
     CONFIG_MAPS,
+    FLEX_START_LABEL,
     JOBSET_GROUP,
     KUEUE_API_VERSION,
     KUEUE_GROUP,
     KUEUE_NAMESPACE,
     NODES,
+    RESERVATION_LABEL,
+    SPOT_LABEL,
+    ZONE_LABEL,
 )
+from infra.stack.tpu import generations
 
 _OLD_API_VERSION = f"{KUEUE_GROUP}/v1beta1"
 CONFIG_MAP = "kueue-manager-config"
@@ -36,7 +43,6 @@ class KueueObjects:
     """Objects of a cluster at one moment, as one user sees them."""
 
     api_version: str
-    """Version of Kueue's API in which they were read."""
     namespace: str
     lists: Mapping[str, Sequence[Json]]
     """Objects by the plural name of their kind. Of a refused kind, those of the namespace, or none."""
@@ -49,7 +55,6 @@ class KueueObjects:
     kueue_version: str
     """Version of Kueue on the label of that ConfigMap, which its chart has, such as v0.19.2. Empty if it is unknown."""
     has_jobsets: bool
-    """Whether the cluster has the API of JobSet."""
 
     def named(self, plural: str, name: str) -> Json | None:
         """Return the object of a kind and name; of a namespaced kind, the one in the namespace."""
@@ -128,10 +133,90 @@ def served_version(api: ApiServer) -> str:
 
 
 def _readable(api: ApiServer, path: str) -> Json | None:
-    """Return an object; `None` if there is none, or this user may not read it."""
     try:
         return api.find(path)
     except ApiError as error:
         if error.status != FORBIDDEN:
             raise
         return None
+
+
+_UNLISTED = {
+    RESERVATION_LABEL: "the price of a reservation is agreed with Google",
+    FLEX_START_LABEL: "flex-start has no list price",
+}
+
+
+class UnknownPriceError(ValueError):
+    """Raised for pods without a known price. The message says why."""
+
+
+@dataclass(frozen=True)
+class Price:
+    """The price of a job."""
+
+    usd_per_hour: float | None
+    """`None` if it is unknown."""
+    basis: str
+    """Where it is from, or why it is unknown."""
+
+
+def price(
+    placed: Sequence[tuple[int, str, Mapping[str, str]]],
+    flavors: Sequence[Object],
+    nodes: Sequence[Object],
+    refused: str | None,
+) -> Price:
+    """Return the price of pod sets, each with its chips, flavor and node selector.
+
+    `refused` is the right that this user lacks to read nodes, if any.
+    """
+    if not placed:
+        return Price(None, "it has no flavor yet")
+    usd, basis = 0.0, list[str]()
+    of_flavor = {each["metadata"]["name"]: each.get("spec", {}).get("nodeLabels", {}) for each in flavors}
+    of_nodes = [node["metadata"].get("labels", {}) for node in nodes]
+    why_none = f"you may not {refused}" if refused else "the cluster has no such node now"
+    try:
+        for chips, flavor, selector in placed:
+            labels = {**selector, **of_flavor[flavor]}
+            found = [each for each in of_nodes if labels.items() <= each.items()]
+            usd_per_chip, text = _rate(flavor, [labels, *found], why_none)
+            usd += chips * usd_per_chip
+            basis.append(f"{chips} chips at {text}")
+    except UnknownPriceError as error:
+        return Price(None, str(error))
+    return Price(round(usd, 4), "; ".join(basis))
+
+
+def _rate(flavor: str, labels: Sequence[Mapping[str, str]], why_none: str) -> tuple[float, str]:
+    """Return the list price of a chip with a text about it; `labels` are those of the flavor, then of its nodes.
+
+    Raise UnknownPriceError with the reason if it is unknown.
+    """
+
+    def only(label: str, what: str) -> str:
+        found = sorted({each[label] for each in labels if label in each})
+        if len(found) != 1:
+            why = f"its nodes have several: {', '.join(found)}" if found else why_none
+            raise UnknownPriceError(f"{what} of flavor {flavor} is not known ({why})")
+        return found[0]
+
+    accelerator = only(ACCELERATOR_LABEL, "the TPU generation")
+    names = {each.accelerator: each.name for each in generations()}
+    if accelerator not in names:
+        raise UnknownPriceError(f"no price of {accelerator} is known")
+    for label, why in _UNLISTED.items():
+        if any(label in each for each in labels):
+            raise UnknownPriceError(why)
+    zone = only(ZONE_LABEL, "the zone")
+    _, *nodes = labels
+    kinds = {"spot" if each.get(SPOT_LABEL) == "true" else "on-demand" for each in nodes or labels}
+    if len(kinds) > 1:
+        raise UnknownPriceError(f"some nodes of {flavor} are spot and some are not")
+    kind = kinds.pop()
+    rate = list_rate(names[accelerator], zone.rpartition("-")[0], zone, kind)
+    if rate.usd_per_chip_hour is None:
+        raise UnknownPriceError(rate.source)
+    amount = re.sub("0{1,2}$", "", f"{rate.usd_per_chip_hour:.4f}")
+    return rate.usd_per_chip_hour, f"the {kind} list price in {rate.place}, ${amount} an hour"

@@ -14,13 +14,11 @@ from infra.cluster.job_state import Workload
 from infra.cluster.kubernetes import APPLY_PATCH, ApiServer
 from infra.stack import admission_policies
 from infra.stack.manifests import Manifest, manifest
-from infra.stack.names import BUDGET_ANNOTATION, KUEUE_API_VERSION, QUEUES, USED_ANNOTATION
+from infra.stack.names import BUDGET_ANNOTATION, KUEUE_API_VERSION, QUEUES, SECONDS_PER_HOUR, USED_ANNOTATION
 
 USED_UP = "budget-used-up"
-"""Policy that keeps a stopped queue stopped."""
 _MANAGER = "multislice-budget"
 """Owner of the fields of a queue that stop it. Another change of the object does not take them over."""
-_SECONDS_PER_HOUR = 3600
 
 
 def queue_stop_policies(prefix: str) -> dict[str, Manifest]:
@@ -80,8 +78,7 @@ class Usage:
     def read(cls, text: str) -> Self:
         """Return the usage in an annotation, which is empty before the first count.
 
-        Raises:
-            ValueError, TypeError: the text is not one that `text` returns.
+        Raise ValueError or TypeError if the text is not one that `text` returns.
         """
         usd, seen = json.loads(text) if text else (0.0, {})
         return cls(float(usd), {uid: Seen(*map(_number, each)) for uid, each in seen.items()})
@@ -99,7 +96,7 @@ class Usage:
             since, seconds = each.admission(at) or (None, 0.0)
             seen[each.uid] = now = Seen(each.past_seconds, since, seconds)
             if more := before.seconds_until(now):
-                usd += usd_per_hour(each) * more / _SECONDS_PER_HOUR
+                usd += usd_per_hour(each) * more / SECONDS_PER_HOUR
         return type(self)(usd, seen)
 
 

@@ -70,7 +70,6 @@ def running_jobs(
 def _holders_of_quota(
     cluster: ApiServer, namespaces: Collection[str], quotas: Collection[tuple[str, str]]
 ) -> Iterator[tuple[str, str]]:
-    """Yield namespace and name of the jobs that Kueue has admitted and that have not ended."""
     for found in map(workload_of, workloads(cluster)):
         held = {(found.admitted_by, flavor) for flavor in found.flavors}
         needed = found.namespace in namespaces or not held.isdisjoint(quotas)

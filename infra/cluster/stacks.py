@@ -1,4 +1,4 @@
-"""Stacks of a Pulumi backend: their outputs, and access to their clusters and files."""
+"""Stacks of a Pulumi backend: their outputs, access to their clusters and files, and what they publish for members."""
 
 import json
 import subprocess
@@ -10,7 +10,9 @@ from typing import Any
 
 from infra.cluster.kubernetes import ApiServer, CredentialsError
 from infra.stack.command_lines import UserError
+from infra.stack.names import CONFIG_MAPS, PUBLISHED, PUBLISHED_KEY
 from infra.stack.project import ProjectError, find_project
+from infra.stack.published import Published, parse_record
 
 
 class StacksError(UserError):
@@ -39,15 +41,13 @@ class Stacks:
     """The stacks in Google Cloud, in the backend that the user's Pulumi is logged in to."""
 
     sandbox: Path | None = None
-    """Folder of the sandbox that has the stacks."""
     storage: Mapping[str, str] = {}
     """Options with which gcsfs finds their buckets. Default: those of Google Cloud."""
 
     def ask(self, *arguments: str) -> str:
         """Run a Pulumi command and return its output.
 
-        Raises:
-            StacksError: it fails, `pulumi` is not installed, or the working folder is not in a project.
+        Raise StacksError if it fails, `pulumi` is not installed, or the working folder is not in a project.
         """
         try:
             project = find_project()
@@ -56,11 +56,7 @@ class Stacks:
         return run_command(["pulumi", *arguments, "--non-interactive"], project, None)
 
     def names(self) -> list[str]:
-        """Return the names of the project's stacks in the backend.
-
-        Raises:
-            StacksError: Pulumi cannot list them.
-        """
+        """Return the names of the project's stacks in the backend. Raise StacksError if Pulumi cannot list them."""
         answer = self.ask("stack", "ls", "--json")
         with explain_parse_errors("stack ls"):
             return [stack["name"].rpartition("/")[2] for stack in json.loads(answer)]
@@ -68,8 +64,7 @@ class Stacks:
     def outputs(self, stack: str) -> dict[str, Any]:
         """Return the outputs of a stack's last update.
 
-        Raises:
-            StacksError: there is no such stack, or Pulumi cannot report its outputs.
+        Raise StacksError if there is no such stack, or Pulumi cannot report its outputs.
         """
         answer = self.ask("stack", "output", "--json", "--stack", stack)
         with explain_parse_errors("stack output"):
@@ -78,8 +73,7 @@ class Stacks:
     def api(self, outputs: Mapping[str, Any]) -> ApiServer:
         """Return the API server of a stack with these outputs, as the user who runs this.
 
-        Raises:
-            StacksError: there are no credentials.
+        Raise StacksError if there are no credentials.
         """
         try:
             return ApiServer.at(outputs["endpoint"])
@@ -99,8 +93,7 @@ class Stacks:
 def explain_parse_errors(command: str) -> Generator[None]:
     """Turn errors in parsing the output of a Pulumi command into a StacksError.
 
-    Raises:
-        StacksError: it is not what Pulumi prints.
+    Raise StacksError if it is not what Pulumi prints.
     """
     try:
         yield
@@ -115,8 +108,7 @@ def explain_parse_errors(command: str) -> Generator[None]:
 def explain_missing_program(name: str) -> Generator[None]:
     """Turn the error of a program that cannot be started into a StacksError.
 
-    Raises:
-        StacksError: it is not installed, or may not be executed.
+    Raise StacksError if it is not installed, or may not be executed.
     """
     try:
         yield
@@ -126,13 +118,23 @@ def explain_missing_program(name: str) -> Generator[None]:
 
 
 def run_command(command: Sequence[str], folder: Path, environment: Mapping[str, str] | None) -> str:
-    """Run a command and return its output.
-
-    Raises:
-        StacksError: it fails, or the program is not installed.
-    """
+    """Run a command and return its output. Raise StacksError if it fails, or the program is not installed."""
     with explain_missing_program(command[0]):
         ended = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     if ended.returncode:
         raise StacksError(f"`{' '.join(command)}` failed: {ended.stderr.strip() or ended.stdout.strip()}")
     return ended.stdout
+
+
+def read_published(api: ApiServer, namespace: str) -> Published | None:
+    """Return the record in a namespace. `None`: there is none, because the namespace is not that of a team.
+
+    Raises:
+        RecordError: The record has a newer major version, or is damaged.
+        UNREACHABLE: The API server does not answer, or refuses.
+    """
+    found = api.find(f"{CONFIG_MAPS.format(namespace)}/{PUBLISHED}")
+    if found is None:
+        return None
+    text = (found.get("data") or {}).get(PUBLISHED_KEY, "")
+    return parse_record(text, f"the ConfigMap {PUBLISHED} in namespace {namespace}")

@@ -12,7 +12,7 @@ import pulumi
 
 from infra import monitoring
 from infra.cluster.kubernetes import ApiServer
-from infra.existing.controllers import NAMESPACES
+from infra.existing.checks import NAMESPACES
 from infra.operators import PRIORITY
 from infra.stack import admission_policies, kueue
 from infra.stack.names import KUEUE_API_VERSION, NO_JOB_RUNS, slice_pool
@@ -36,7 +36,6 @@ class Claim:
     """API path of the kind, or `POOLS`."""
     name: str
     setting: str
-    """Setting that gives the name."""
     fix: str
 
     @property

@@ -11,9 +11,9 @@ import pulumi
 import pulumi_gcp as gcp
 
 from infra.cluster.kubernetes import UNREACHABLE, ApiServer, Json
-from infra.existing import controllers, google
+from infra.existing import checks
+from infra.existing.checks import Needs, PoolsNeeded
 from infra.existing.claims import claim_record, claims
-from infra.existing.needs import Needs, PoolsNeeded
 from infra.gke_cluster import SharedCluster
 from infra.stack.manifests import configuration
 from infra.stack.names import NODE_POOL_LABEL, NODES, SLICE_GROUP_LABEL
@@ -30,7 +30,6 @@ class Found:
     """What exists already."""
 
     ranges: schema.Network
-    """Address ranges of the network or the cluster."""
     endpoint: str | None = None
     """Host name of the cluster's DNS endpoint; `None` if only the network exists."""
     shared: SharedCluster | None = None
@@ -42,8 +41,7 @@ class Found:
 def find(settings: Settings, provider: gcp.Provider) -> Found | None:
     """Return what exists already of what the stack file names; `None` if it names nothing.
 
-    Raises:
-        SettingsError: it does not fit the stack; lists all errors.
+    Raise SettingsError with all errors if it does not fit the stack.
     """
     if settings.cluster.existing is not None:
         return _find_cluster(settings, settings.cluster.existing, provider)
@@ -58,9 +56,9 @@ def _find_network(cloud: schema.Cloud, wanted: schema.ExistingNetwork, provider:
     if found is None or not found.get("ipCidrRange"):
         expected, fix = f"a subnet in {place['region']} of {place['project']}", "correct it, or create the subnet"
         raise SettingsError([FieldError("network.existing.subnet", expected, repr(wanted.subnet), fix)])
-    if errors := list(google.subnet_errors(found, wanted)):
+    if errors := list(checks.subnet_errors(found, wanted)):
         raise SettingsError(errors)
-    ranges = google.range_names(found)
+    ranges = checks.range_names(found)
     pods, services = ranges[wanted.pods], ranges[wanted.services]
     return schema.Network(nodes=found["ipCidrRange"], pods=pods, services=services, second_nodes=pods)
 
@@ -72,8 +70,8 @@ def _find_cluster(settings: Settings, wanted: schema.ExistingCluster, provider: 
         expected, fix = f"a cluster in {wanted.location} of {settings.cloud.project}", "correct its name or location"
         raise SettingsError([FieldError("cluster.existing", expected, repr(wanted.name), fix)])
     needs = Needs.of(settings, wanted)
-    errors = list(google.cluster_errors(found, needs))
-    endpoint = google.dns_endpoint(found)
+    errors = list(checks.cluster_errors(found, needs))
+    endpoint = checks.dns_endpoint(found)
     inside = _Inside((), ())
     if endpoint is not None:
         try:
@@ -86,12 +84,12 @@ def _find_cluster(settings: Settings, wanted: schema.ExistingCluster, provider: 
     errors += inside.errors
     if errors or endpoint is None:
         raise SettingsError(errors)
-    for doubt in (*google.cluster_doubts(found), *inside.doubts):
+    for doubt in (*checks.cluster_doubts(found), *inside.doubts):
         pulumi.log.warn(f"cluster {wanted.name}: {doubt}")
     pods, services = found["clusterIpv4Cidr"], found["servicesIpv4Cidr"]
     shared = SharedCluster(
         location=wanted.location,
-        private_nodes=bool(google.first(found, "privateClusterConfigs").get("enablePrivateNodes")),
+        private_nodes=bool(checks.first(found, "privateClusterConfigs").get("enablePrivateNodes")),
         jobset=wanted.jobset,
         kueue=wanted.kueue,
         counted=inside.counted,
@@ -120,13 +118,12 @@ class _Inside:
 
 
 def _look_inside(server: ApiServer, needs: Needs) -> _Inside:
-    """Return what the cluster's objects say of its controllers and node pools."""
     groups = server.request("GET", "/apis")["groups"]
     served = [version["groupVersion"] for group in groups for version in group["versions"]]
     deployments = server.request("GET", _DEPLOYMENTS)["items"]
-    jobset, kueue = (controllers.controller(name, deployments) for name in ("jobset", "kueue"))
-    errors = list(controllers.controller_errors("jobset", needs.cluster.jobset, jobset, served))
-    errors += controllers.controller_errors("kueue", needs.cluster.kueue, kueue, served)
+    jobset, kueue = (checks.controller(name, deployments) for name in ("jobset", "kueue"))
+    errors = list(checks.controller_errors("jobset", needs.cluster.jobset, jobset, served))
+    errors += checks.controller_errors("kueue", needs.cluster.kueue, kueue, served)
     errors += default_errors(server.request("GET", _PRIORITIES)["items"])
     for name, wanted in needs.pools.items():
         nodes = server.request("GET", NODES, query={"labelSelector": f"{SLICE_GROUP_LABEL}={name}"})["items"]
@@ -134,9 +131,9 @@ def _look_inside(server: ApiServer, needs: Needs) -> _Inside:
     if needs.cluster.kueue == "install" or kueue is None:
         return _Inside(errors, ())
     config = configuration(server.find(kueue.config_map) if kueue.config_map else None)
-    errors += controllers.configuration_errors(config, needs, served)
-    doubts = list(controllers.configuration_doubts(config, kueue.version))
-    return _Inside(errors, doubts, controllers.counted(config))
+    errors += checks.configuration_errors(config, needs, served)
+    doubts = list(checks.configuration_doubts(config, kueue.version))
+    return _Inside(errors, doubts, checks.counted(config))
 
 
 def default_errors(priorities: Sequence[Json]) -> Iterator[FieldError]:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from infra.review.review import JobPlan, JobReview, Pace, Padding, Review
 from infra.review.table import UNKNOWN, State, Table
 from infra.stack.command_lines import command_line
-from infra.stack.cost import HOURS_PER_DAY
+from infra.stack.names import HOURS_PER_DAY
 from workloads.preflight_result import QUOTED_EFFICIENCY, PreflightResult
 
 _RESUMED = {
@@ -14,7 +14,6 @@ _RESUMED = {
     None: "cannot continue",
 }
 _SHOWN_ARRAYS = 3
-"""Number of the largest arrays in a review. The preflight shows all arrays."""
 
 
 def chip_tables(review: Review, job: JobReview) -> list[Table]:
@@ -44,7 +43,6 @@ def _preflight(review: Review, job: JobReview) -> Iterable[Table]:
 
 
 def _memory(review: Review, job: JobReview, shown: int | None) -> Table:
-    """Return the table on whether the job fits, with the `shown` largest arrays, or all of them."""
     found = job.preflight
     arrays = found.biggest_arrays[:shown] if found else ()
     unknown: tuple[str, State] = f"unknown until you run `{command_line('preflight', review.stack)}`", "notable"
@@ -81,7 +79,6 @@ def _value(value: float | str | None) -> str:
 
 
 def _padding(slices: int, found: Sequence[Padding]) -> str:
-    """Return the two largest numbers of slices that need padding, and the number that needs the most."""
     near = ", ".join(f"{one.share:.1%} on {one.slices} of {slices} slices" for one in reversed(found[-2:]))
     worst = max(found, key=lambda one: one.share)
     return f"Rows that are padding: {near}; at most {worst.share:.1%}, on {worst.slices}."
@@ -143,7 +140,6 @@ def pace_answer(job: JobReview) -> str:
 
 
 def _time(days: float) -> str:
-    """Return days, or hours and minutes below two days."""
     hours, minutes = divmod(round(days * HOURS_PER_DAY * 60), 60)
     if days >= 2:
         return f"{days:,.1f} days"

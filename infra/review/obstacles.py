@@ -79,7 +79,6 @@ def _find_ungranted(settings: Settings) -> Iterator[FieldError]:
 
 
 def _find_unreadable(settings: Settings, job: JobSettings, setting: str, path: str) -> Iterator[FieldError]:
-    """Yield an error if a path of the checkpoint bucket is in a folder that the job's pods cannot read."""
     own = settings.written_folders[settings.team_of(job).namespace]
     within = path.removeprefix(f"gs://{settings.checkpoint_bucket}/")
     if not any(f"{within}/".startswith(f"{folder}/") for folder in own):

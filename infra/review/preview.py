@@ -6,10 +6,9 @@ from collections.abc import Iterable, Sequence
 
 from pydantic import JsonValue
 
-from infra.review.answers import answers, find_obstacles, join_names
+from infra.review.answers import answers, find_obstacles, join_names, tables
 from infra.review.review import Change, Finding, Previewed
 from infra.review.table import UNKNOWN, Answer, Table, as_markdown
-from infra.review.tables import tables
 from infra.stack.command_lines import command_line
 from workloads.spec import Spec
 
@@ -203,7 +202,6 @@ class Drifted(Spec):
 
     type: str
     name: str
-    """Name within the program."""
     gone: bool
     differences: tuple[Difference, ...]
     """Differences. Empty if the object is gone."""

@@ -7,7 +7,8 @@ from typing import Any, Literal
 
 from infra.review.admission.rehearsal import Verdict, rehearse_stack
 from infra.review.obstacles import doubts, expiry_errors, placeholders
-from infra.stack.cost import HOURS_PER_DAY, Bill, bill
+from infra.stack.cost import Bill, bill
+from infra.stack.names import HOURS_PER_DAY
 from infra.stack.settings.jobs import AnyJob, TrainingJob
 from infra.stack.settings.stack import Settings
 from infra.stack.submission import job_specs
@@ -21,7 +22,6 @@ class OptimizerValue(Spec):
     setting: str
     value: float | str | None
     preset: float | str | None
-    """Value in the preset."""
     resumes: bool | None
     """Whether a run with another value may continue with this value. `None` if no job can allow that."""
 
@@ -72,7 +72,6 @@ class Pace(Spec):
     tokens_per_second_per_chip: float
     tokens_per_day: float
     days: float
-    """Days to the last step."""
     usd: float | None
     """US dollars to the last step on the preferred group. `None` if its price is unknown."""
 
@@ -120,7 +119,6 @@ class Known:
     """Knowledge in addition to the settings."""
 
     at: datetime
-    """Time of the review."""
     preflights: Mapping[str, PreflightResult]
     """Preflight results by job, for training jobs whose steps were compiled."""
     deployed: Bill | None

@@ -21,7 +21,6 @@ _GAP = 3
 """Columns between two cells: a space on each side of the divider."""
 
 UNKNOWN = "unknown"
-"""Text for an unknown number."""
 
 
 State = Literal["good", "notable", "bad"]
@@ -129,7 +128,6 @@ class _Grid:
         yield grid
 
     def _widths(self, available: int) -> Mapping[int, int]:
-        """Return the columns to show, with their widths."""
         widths = {index: self._widest(index) for index in range(len(self.table.columns))}
         words = {index: self._longest_word(index) for index in widths}
         least = words | {index: widths[index] for index in self.table.whole}
@@ -161,7 +159,6 @@ def _narrow(widths: dict[int, int], least: Mapping[int, int], available: int) ->
 
 
 def _span(widths: Iterable[int]) -> int:
-    """Return the width of columns with the space between them."""
     found = [*widths]
     return sum(found) + _GAP * (len(found) - 1)
 

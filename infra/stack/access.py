@@ -25,7 +25,6 @@ from infra.stack.settings.stack import MIN_HEAD_LIMIT
 from workloads.spec import METRICS_PORT
 
 MEMBERS = "members"
-"""Name of the role and of the binding."""
 NETWORK_POLICY = "own-namespace"
 
 _OTHER_PODS = 100

@@ -326,7 +326,6 @@ def _ends(namespaces: Sequence[str]) -> Manifest:
 
 
 def _limit_requests(limits: Mapping[str, Resources]) -> str:
-    """Return the condition that a pod requests no more than the limit of its namespace."""
     cpu = {namespace: f"{limit.millicores}m" for namespace, limit in limits.items()}
     memory = {namespace: f"{limit.memory_mib}Mi" for namespace, limit in limits.items()}
     return f"{_requests_at_most('cpu', cpu)} && {_requests_at_most('memory', memory)}"

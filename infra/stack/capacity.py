@@ -6,18 +6,17 @@ from typing import Annotated, ClassVar, Literal, Self, get_args
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from infra.stack.names import QUEUED_LABEL, TPU_RESOURCE
+from infra.stack.names import QUEUED_LABEL, SECONDS_PER_HOUR, TPU_RESOURCE
 from infra.stack.settings.values import DnsLabel, ProjectName
 from infra.stack.tpu import CHIPS_PER_BLOCK, CHIPS_PER_SUB_BLOCK
 from workloads.spec import Number, Spec
 
-_SECONDS_PER_HOUR = 3600
 _MIN_RUN_SECONDS = 600
-_MAX_RUN_SECONDS = 7 * 24 * _SECONDS_PER_HOUR
+_MAX_RUN_SECONDS = 7 * 24 * SECONDS_PER_HOUR
 
 
 def _run_time(hours: float) -> float:
-    if not _MIN_RUN_SECONDS <= hours * _SECONDS_PER_HOUR <= _MAX_RUN_SECONDS:
+    if not _MIN_RUN_SECONDS <= hours * SECONDS_PER_HOUR <= _MAX_RUN_SECONDS:
         raise ValueError("hours from 0.17 (10 minutes) to 168 (7 days), the run times that Compute Engine accepts")
     return hours
 
@@ -145,7 +144,7 @@ class _OnRequest(_Kind):
 
     @property
     def run_seconds(self) -> int:
-        return round(self.max_run_hours * _SECONDS_PER_HOUR)
+        return round(self.max_run_hours * SECONDS_PER_HOUR)
 
 
 class FlexStart(_OnRequest):

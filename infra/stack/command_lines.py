@@ -74,7 +74,8 @@ class Reader:
     def command(self, name: str, *words: str) -> str:
         """Return a command line of theirs with `words` before the options, or advice to ask the owner."""
         if self.is_member and name not in FOR_MEMBERS:
-            return f"ask the owner of stack {self.stack} to run: {self._of_owner(name, *words)}"
+            command = shlex.join(("multislice", name, *words, "-s", self.stack))
+            return f"ask the owner of stack {self.stack} to run: {command}"
         options = ("-s", self.stack or "STACK") if name in OF_FILES else shlex.split(self.options)
         return shlex.join(("multislice", name, *words, *options))
 
@@ -91,6 +92,3 @@ class Reader:
         """Return the advice to deploy the stack, or advice to ask the owner."""
         run = f"run `{self.up(*options)}`"
         return f"ask the owner of stack {self.stack} to {run}" if self.is_member else run
-
-    def _of_owner(self, name: str, *words: str) -> str:
-        return shlex.join(("multislice", name, *words, "-s", self.stack))

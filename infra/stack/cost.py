@@ -12,10 +12,10 @@ from typing import Literal
 import yaml
 from pydantic import ValidationError
 
-from infra.stack.fleet import FleetSpec
+from infra.stack.names import HOURS_PER_DAY, SECONDS_PER_HOUR
 from infra.stack.settings.jobs import JobSettings, TrainingJob
 from infra.stack.settings.schema import Cloud, Prices, SliceGroup, Usd
-from infra.stack.settings.stack import Settings
+from infra.stack.settings.stack import FleetSpec, Settings
 from infra.stack.submission import training_spec
 from workloads.spec import Spec, load_preset
 
@@ -25,10 +25,8 @@ BILL_OUTPUT = "bill"
 """Name of the stack output with the bill. The next preview compares against it."""
 HOURS_PER_MONTH = 730
 """A twelfth of a year, as in Google's own price lists."""
-HOURS_PER_DAY = 24
 
 _BY_CONTRACT = "prices.usd_per_chip_hour of the stack file"
-_SECONDS_PER_HOUR = 3600
 _DECIMALS = 4
 """Decimals of every amount, as many as list prices per chip-hour have."""
 _OF_ITS_OWNER = "the existing cluster, which its owner pays"
@@ -170,7 +168,6 @@ class JobBill(Spec):
     step_seconds: float | None = None
     """Estimated seconds per step."""
     hours: float | None = None
-    """Estimated hours for all steps."""
     max_hours: float | None = None
     groups: tuple[JobGroupBill, ...]
     """Cost on each slice group, the preferred group first."""
@@ -312,7 +309,7 @@ def _job_bill(
     job: JobSettings, groups: Mapping[str, SliceGroup], cloud: Cloud, prices: Prices, step_seconds: float | None
 ) -> JobBill:
     steps = training_spec(job, load_preset(job.preset)).steps if isinstance(job, TrainingJob) else None
-    hours = None if steps is None or step_seconds is None else steps * step_seconds / _SECONDS_PER_HOUR
+    hours = None if steps is None or step_seconds is None else steps * step_seconds / SECONDS_PER_HOUR
     return JobBill(
         name=job.name,
         chips=job.slices.count * groups[job.slices.group].shape.chips,
@@ -343,7 +340,6 @@ def _sweep_bills(settings: Settings, bills: Mapping[str, JobBill]) -> Iterator[S
 
 
 def _sum(amounts: Iterable[float | None]) -> float | None:
-    """Return the sum; `None` if one of the amounts is unknown."""
     known = list(amounts)
     return None if None in known else _usd(sum(usd for usd in known if usd is not None))
 

@@ -35,6 +35,7 @@ from infra.stack.names import (
     MAX_TIME_LABEL,
     PRIORITY_LABEL,
     QUEUE_LABEL,
+    SECONDS_PER_HOUR,
     SLICE_CHECK,
     SLICES,
     WORKER,
@@ -44,7 +45,6 @@ from infra.stack.settings.jobs import AnyJob, FunctionJob
 from infra.stack.submission import Submission
 from multislice_run.exit_codes import FATAL_CODES, ExitCode, Reaction, codes
 
-_SECONDS_PER_HOUR = 3600
 _DISRUPTED = "^Pod .* has condition DisruptionTarget matching FailJob rule"
 _REFUSALS = 5
 """Number of times that a Job replaces a pod that never ran its program, after 10, 20, 40, 80 and 160 seconds
@@ -106,12 +106,11 @@ def _labels(submission: Submission) -> dict[str, str]:
     job = submission.job
     labels = {QUEUE_LABEL: submission.queue, PRIORITY_LABEL: f"{submission.fleet.prefix}{job.priority}"}
     if job.max_hours:
-        labels[MAX_TIME_LABEL] = str(math.ceil(job.max_hours * _SECONDS_PER_HOUR))
+        labels[MAX_TIME_LABEL] = str(math.ceil(job.max_hours * SECONDS_PER_HOUR))
     return labels
 
 
 def _slice_job(submission: Submission, container: str, template: Manifest) -> Manifest:
-    """Return the Job of a slice."""
     hosts = submission.slices.hosts
     # JobSet creates no follower while its Job has two leaders, a refused one and its replacement
     # (jobset/pkg/webhooks/pod_webhook.go). So the Job fails at once, and all slices restart without a pause.

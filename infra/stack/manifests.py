@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import yaml
 
-from infra.stack.names import STACK_ANNOTATION
+from infra.stack.names import REQUEUED_LAST, STACK_ANNOTATION
 
 type Manifest = dict[str, object]
 type Object = Mapping[str, Any]
@@ -27,6 +27,11 @@ _SCALES = {
     **{f"{letter}i": 1024.0**power for power, letter in enumerate("KMGTPE", 1)},
 }
 _QUANTITY = re.compile(rf"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)({'|'.join(_SCALES)})")
+
+
+def is_stopped(queue: Object) -> bool:
+    """Return whether somebody has stopped a ClusterQueue or a LocalQueue."""
+    return queue["spec"].get("stopPolicy", "None") != "None"
 
 
 def cohort_of(queue: Object) -> str | None:
@@ -78,8 +83,7 @@ def quantity(amount: float) -> str:
 def amount(written: str | float) -> float:
     """Return the amount of a quantity of Kubernetes, such as `4`, `500m` or `2Gi`.
 
-    Raises:
-        ValueError: it is not a quantity.
+    Raise ValueError if it is not a quantity.
     """
     found = _QUANTITY.fullmatch(str(written))
     if found is None:
@@ -127,6 +131,14 @@ def is_true(found: Object, kind: str) -> bool:
 def moment(holder: Mapping[str, Any], key: str, otherwise: float) -> float:
     """Return a time of an object in seconds since the epoch; `otherwise` if it is missing."""
     return datetime.fromisoformat(holder[key]).timestamp() if holder.get(key) else otherwise
+
+
+def queued_at(workload: Object) -> float:
+    """Return the time that decides the place of a Workload of Kueue among those of the same priority."""
+    evicted = condition(workload, "Evicted")
+    again = evicted.get("status") == "True" and evicted.get("reason") in REQUEUED_LAST
+    created = moment(workload["metadata"], "creationTimestamp", 0.0)
+    return moment(evicted, "lastTransitionTime", 0.0) if again else created
 
 
 def selects(selector: Mapping[str, Any], labels: Mapping[str, str]) -> bool:

@@ -1,7 +1,9 @@
-"""Every label, annotation, API version, path, folder and name that several parts of the project write or read.
+"""Every label, annotation, API version, path, folder and name that several parts write or read; units of time.
 
 The trainer must not import this package. Names that it shares are in `workloads.spec`.
 """
+
+SECONDS_PER_MINUTE, SECONDS_PER_HOUR, MINUTES_PER_HOUR, HOURS_PER_DAY = 60, 3600, 60, 24
 
 # --- Nodes, as GKE labels them
 ACCELERATOR_LABEL = "cloud.google.com/gke-tpu-accelerator"

@@ -37,7 +37,7 @@ from infra.stack.names import (
     TPU_RESOURCE,
 )
 from infra.stack.programs import Containers, containers
-from infra.stack.settings.jobs import HostShare, JobSettings, Pathways, PodLevel, ScratchVolume
+from infra.stack.settings.jobs import HostShare, Pathways, PodLevel, ScratchVolume
 from infra.stack.settings.schema import DATASETS_FOLDER, Placement, SliceGroup
 from infra.stack.submission import Submission
 from infra.stack.tpu import SliceShape
@@ -164,7 +164,8 @@ def _template(
     job, bucket = submission.job, submission.fleet.mounted_bucket if with_data else None
     own = _own_folders(submission) if with_data else {}
     mounts = [*_mounts(submission, bucket), *({"name": name, "mountPath": own[name].path} for name in own)]
-    confined = {"securityContext": _container_context(job), "volumeMounts": mounts}
+    context = _PRIVILEGED_CONTAINER if job.privileged else CONFINED_CONTAINER
+    confined = {"securityContext": context, "volumeMounts": mounts}
     spec: Manifest = {
         "restartPolicy": "Never",
         "serviceAccountName": submission.service_account,
@@ -193,12 +194,7 @@ def _pod_context(submission: Submission) -> Manifest:
     return context
 
 
-def _container_context(job: JobSettings) -> Manifest:
-    return _PRIVILEGED_CONTAINER if job.privileged else CONFINED_CONTAINER
-
-
 def _own_folders(submission: Submission) -> Mapping[str, ScratchVolume]:
-    """Return the folders that only some jobs have, by the names of their volumes."""
     if submission.spec and (gib := submission.spec.local_states_gib):
         return {_LOCAL_CHECKPOINTS: ScratchVolume(path=LOCAL_CHECKPOINTS_FOLDER, size_gib=gib, medium="memory")}
     # Prefixed, so that no volume of the stack file has the name of a built-in one.

@@ -297,7 +297,6 @@ def _of_a_tpu_container(submission: Submission) -> list[Manifest]:
 
 
 def _of_label(name: str, label: str) -> Manifest:
-    """Return the variable `name` with the value of one of the pod's JobSet labels."""
     return _of_field(name, f"metadata.labels['{JOBSET_LABELS}/{label}']")
 
 
@@ -348,7 +347,6 @@ def _pathways_servers(submission: Submission, pathways: Pathways) -> tuple[Manif
 
 
 def _pathways_worker(submission: Submission, pathways: Pathways) -> Manifest:
-    """Return the container that runs on every host of the slices, with the host's chips."""
     return {
         "name": WORKER,
         "image": pathways.server_image,

@@ -10,10 +10,9 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from infra.stack.cost import BILL_OUTPUT, group_bill, stack_bill
-from infra.stack.fleet import FleetSpec
 from infra.stack.settings.jobs import Functions, PodLevel
 from infra.stack.settings.schema import Budget, Cloud, Cluster, Datasets, Prices, Scheduling, SliceGroup, Team
-from infra.stack.settings.stack import MIN_HEAD_LIMIT, Settings
+from infra.stack.settings.stack import MIN_HEAD_LIMIT, FleetSpec, Settings
 from infra.stack.submission import slice_spec
 from workloads.spec import SliceSpec
 
@@ -77,7 +76,6 @@ class Published(_Versioned):
     functions: Functions = Functions()
     """How function calls run."""
     jobs: tuple[str, ...] = ()
-    """Names of the stack's own jobs in the namespace."""
     pod_level: PodLevel = "restricted"
     """Pod Security level of the namespace."""
     host_network: bool = False

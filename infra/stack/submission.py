@@ -4,11 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from infra.stack.fleet import FleetSpec
 from infra.stack.names import SERVICE_ACCOUNT, programs_folder
 from infra.stack.settings.jobs import AnyJob, FunctionJob, JobSettings, TrainingJob
 from infra.stack.settings.schema import SliceGroup
-from infra.stack.settings.stack import Settings
+from infra.stack.settings.stack import FleetSpec, Settings
 from infra.stack.tpu import SliceShape
 from workloads.spec import (
     CompilerSpec,
@@ -132,8 +131,7 @@ def job_spec(settings: Settings, job: TrainingJob) -> JobSpec:
 def assemble(job: TrainingJob, shape: SliceShape, preset: Preset, storage_root: str) -> JobSpec:
     """Return the specification of `job` on slices of `shape`, with its files below `storage_root`.
 
-    Raises:
-        pydantic.ValidationError: the job's sizes do not fit its slices.
+    Raise pydantic.ValidationError if the job's sizes do not fit its slices.
     """
     data = job.data or preset.data
     assert data, "infra.stack.settings.rules_jobs refuses a job without data"

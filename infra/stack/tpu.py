@@ -259,11 +259,7 @@ def _machines() -> Iterable[tuple[Generation, Machine]]:
 
 
 def dimensions(topology: str) -> tuple[int, ...]:
-    """Return the dimensions of a topology such as `4x4x8`.
-
-    Raises:
-        ValueError: the text is not a topology.
-    """
+    """Return the dimensions of a topology such as `4x4x8`. Raise ValueError if the text is not a topology."""
     parts = topology.split("x")
     if len(parts) not in (2, 3) or not all(part.isdecimal() and int(part) > 0 for part in parts):
         raise ValueError(f"{topology!r} is not a topology; write its dimensions, such as 2x4 or 4x4x8")

@@ -4,8 +4,24 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from infra.stack.names import NAMESPACE_LABEL
-from policy.plan import CLUSTER, NAMESPACE, SERVICE, Declared, at, every, namespace, object_name, select_kind
-from policy.rule import ResourceRule, Rule, StackRule, Violation, must_be, must_not_be, show
+from policy.rule import (
+    CLUSTER,
+    NAMESPACE,
+    SERVICE,
+    Declared,
+    ResourceRule,
+    Rule,
+    StackRule,
+    Violation,
+    at,
+    every,
+    must_be,
+    must_not_be,
+    namespace,
+    object_name,
+    select_kind,
+    show,
+)
 from policy.slices import team_namespaces
 
 _RBAC = "kubernetes:rbac.authorization.k8s.io/v1"

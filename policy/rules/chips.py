@@ -9,8 +9,23 @@ import re
 from collections.abc import Iterator, Sequence
 
 from infra.stack.names import MAX_TIME_LABEL, QUEUE_LABEL
-from policy.plan import JOB_SET, NODE_POOL, Declared, at, every, namespace, object_name, select_kind, select_type
-from policy.rule import ResourceRule, Rule, StackRule, Violation, must_be, show
+from policy.rule import (
+    JOB_SET,
+    NODE_POOL,
+    Declared,
+    ResourceRule,
+    Rule,
+    StackRule,
+    Violation,
+    at,
+    every,
+    must_be,
+    namespace,
+    object_name,
+    select_kind,
+    select_type,
+    show,
+)
 from policy.slices import SliceJob, configurations, flavors, given_out, is_tpu, quotas, shape, slice_jobs, tpu_pools
 
 _MAX_ON_DEMAND_CHIPS = 256
@@ -164,7 +179,6 @@ def _patient(resources: Sequence[Declared]) -> Iterator[Violation]:
 
 
 def _seconds(duration: str) -> int:
-    """Return the seconds of a duration as Go writes it, without fractions."""
     return sum(int(count) * _SECONDS[unit] for count, unit in re.findall(r"(\d+)([hms])", duration))
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from policy.plan import (
+from policy.rule import (
     BILLING_BUDGET,
     BUCKET,
     CLUSTER,
@@ -10,12 +10,18 @@ from policy.plan import (
     NODE_POOL,
     REPOSITORY,
     Declared,
+    ResourceRule,
+    Rule,
+    StackRule,
+    Violation,
     at,
     every,
     is_known,
+    must_be,
+    must_be_set,
+    must_not_be,
     select_type,
 )
-from policy.rule import ResourceRule, Rule, StackRule, Violation, must_be, must_be_set, must_not_be
 from policy.rules.cluster import is_everywhere
 from policy.slices import is_tpu
 

@@ -4,26 +4,24 @@ import re
 from collections.abc import Iterator, Sequence
 from ipaddress import ip_network
 
-from policy.plan import (
+from policy.rule import (
     CLUSTER,
     NODE_POOL,
     Declared,
-    at,
-    every,
-    is_known,
-    namespace,
-    object_name,
-    select_kind,
-    select_type,
-)
-from policy.rule import (
     ResourceRule,
     Rule,
     StackRule,
     Violation,
+    at,
+    every,
+    is_known,
     must_be,
     must_be_set,
     must_not_be,
+    namespace,
+    object_name,
+    select_kind,
+    select_type,
     show,
 )
 from policy.slices import is_tpu, team_namespaces

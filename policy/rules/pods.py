@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from infra.stack.names import TPU_RESOURCE
-from policy.plan import CONFIG_MAP, JOB_SET, Declared, at, every, is_known, namespace
-from policy.rule import Check, ResourceRule, Rule, show
+from policy.rule import CONFIG_MAP, JOB_SET, Check, Declared, ResourceRule, Rule, at, every, is_known, namespace, show
 
 _POD, _JOB, _CRON_JOB = "kubernetes:core/v1:Pod", "kubernetes:batch/v1:Job", "kubernetes:batch/v1:CronJob"
 _PODS_AT: Mapping[str, str] = {
@@ -50,7 +49,6 @@ def _of_pods(check: Callable[[Part], Iterable[str]], *types: str) -> Mapping[str
 
 
 def _of_containers(check: Callable[[Part, Part], Iterable[str]]) -> Mapping[str, Check]:
-    """Return the check of a pod's spec and one of its containers, by type of object."""
 
     def checked(pod: Part) -> Iterator[str]:
         for container in _containers(pod):

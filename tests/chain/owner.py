@@ -11,9 +11,9 @@ import yaml
 from infra.cluster.kubernetes import ApiServer, Json
 from infra.objects import KubernetesObject, kubernetes_provider
 from infra.operators import leave_certificates, wait_for_certificates
+from infra.stack.controllers import JOBSET, KUEUE, Release
 from infra.stack.manifests import manifest
 from infra.stack.names import KUEUE_API_VERSION
-from infra.stack.releases import JOBSET, KUEUE, Release
 from sandbox.engine import stack_in
 from sandbox.providers.installation import install
 from tests.chain.stack import Chain

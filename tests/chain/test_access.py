@@ -15,11 +15,11 @@ from urllib3.exceptions import HTTPError
 
 from infra.cluster.kubernetes import ApiError, ApiServer, Json
 from infra.stack import access, pods
+from infra.stack.job_objects import call_secret
 from infra.stack.names import JOBSET_API_VERSION, RESTARTS_ANNOTATION, SERVICE_ACCOUNT
 from infra.stack.pods import CONFINED_CONTAINER, CONFINED_POD
 from infra.stack.settings.read import parse
 from infra.stack.settings.schema import Network
-from infra.stack.submitted import call_secret
 from sandbox.site import etcd
 from tests.chain.people import (
     JOBSETS,

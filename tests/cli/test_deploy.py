@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 
 from cli.deploy import Backend, down, up
 from cli.main import app
-from cli.project_files import files_of_project, policy_pack
+from cli.stack_file import files_of_project, policy_pack
 from infra.cluster.stacks import NO_RENEWAL, Renewal, Stacks, StacksError
 from tests.cli.shown import console, read_output
 

@@ -14,7 +14,7 @@ from rich.console import Console
 from cli import stack_file
 from cli.answer import Form, Halt
 from cli.preview import PreviewRequest, preview, run_preview
-from cli.project_files import Files, files_of_project, policy_pack
+from cli.stack_file import Files, files_of_project, policy_pack
 from infra.review.review import REVIEW_FILE, Previewed, Review
 from sandbox.engine import PolicyPack
 from tests.cli.shown import read_output

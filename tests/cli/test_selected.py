@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cli.answer import Halt
-from cli.selected import default_stack, selected_stack
+from cli.stack_file import default_stack, selected_stack
 from infra.stack.project import CHECKOUT
 from sandbox import programs
 

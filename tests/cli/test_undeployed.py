@@ -8,10 +8,10 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from cli.main import app
+from infra.stack.job_objects import submitted_jobset
 from infra.stack.published import Published
 from infra.stack.settings.read import parse
 from infra.stack.settings.submitted import read_submitted
-from infra.stack.submitted import submitted_jobset
 from tests.infra.recording import BUILT_DIGEST, run_program, stack_values
 
 PLACEHOLDER = "<DIGEST>"

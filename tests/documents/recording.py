@@ -20,7 +20,7 @@ from rich.live import Live
 from cli import engines
 from cli.down import Consent, down
 from cli.preview import run_preview
-from cli.project_files import files_of_project, policy_pack
+from cli.stack_file import files_of_project, policy_pack
 from cli.up import up
 from infra.review.review import Previewed
 from infra.stack.project import find_project

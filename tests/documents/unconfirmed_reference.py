@@ -1,6 +1,6 @@
 """Renders what only a run on Google Cloud can confirm."""
 
-from cli.doctor.unconfirmed import ASSUMPTIONS, STAGES
+from cli.doctor.unconfirmed import assumptions
 from tests.documents.pages import MADE
 
 _HEAD = f"""# Not confirmed
@@ -16,10 +16,10 @@ _COLUMNS = "| Subject | Assumption | How to check |\n|---|---|---|\n"
 
 def reference() -> str:
     """Return the page."""
-    return _HEAD + "".join(_stage(index, title) for index, title in enumerate(STAGES))
+    return _HEAD + "".join(_stage(*each) for each in enumerate(dict.fromkeys(each.stage for each in assumptions()), 1))
 
 
-def _stage(index: int, title: str) -> str:
-    found = (each for each in ASSUMPTIONS if each.stage == index)
+def _stage(number: int, title: str) -> str:
+    found = (each for each in assumptions() if each.stage == title)
     rows = "".join(f"| {each.subject} | {each.assumption} | {each.how} |\n" for each in found)
-    return f"\n## {index + 1}. {title}\n\n{_COLUMNS}{rows}"
+    return f"\n## {number}. {title}\n\n{_COLUMNS}{rows}"

@@ -11,8 +11,8 @@ import pulumi
 import pytest
 from pulumi import automation
 
+from infra.configuration import require_own_values, require_time_left
 from infra.outputs import deployed_bill, export_bill
-from infra.readiness import require_own_values, require_time_left
 from infra.stack.cost import Bill, bill
 from infra.stack.settings.read import parse
 from infra.stack.settings.schema import Budget

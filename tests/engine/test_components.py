@@ -15,8 +15,8 @@ from infra.foundation import Foundation, FoundationArgs
 from infra.gke_cluster import ClusterOutputs
 from infra.job import Job, JobArgs
 from infra.objects import kubernetes_provider
-from infra.stack.fleet import FleetSpec
 from infra.stack.settings.read import parse
+from infra.stack.settings.stack import FleetSpec
 from sandbox import builds
 from sandbox.daemon import CHECKOUT
 from sandbox.engine import environment, stack_in

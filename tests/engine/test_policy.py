@@ -11,8 +11,7 @@ from pulumi.automation import CommandError, EngineEvent
 from pulumi.automation.events import PolicyEvent
 
 from policy.exceptions import read_exceptions
-from policy.plan import Declared
-from policy.rule import ResourceRule, Rule
+from policy.rule import Declared, ResourceRule, Rule
 from policy.rules import ALL_RULES
 from sandbox import builds, programs
 from sandbox.daemon import CHECKOUT

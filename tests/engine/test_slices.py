@@ -13,9 +13,11 @@ import pulumi_gcp as gcp
 import pytest
 from pulumi import automation
 
+from infra.gke_cluster import ClusterOutputs
 from infra.slices import TpuSlices, TpuSlicesArgs
 from infra.stack.settings.read import parse
 from infra.stack.settings.schema import SliceGroup
+from infra.stack.settings.stack import FleetSpec
 from sandbox import builds, certificates, programs
 from sandbox.engine import environment, stack_in
 from sandbox.providers.cloud import CLUSTER, NODE_POOL, PROJECT_MEMBER, PROJECT_SERVICE, Cloud
@@ -48,7 +50,11 @@ class Slices:
         google = gcp.Provider("google", project=CLOUD.project, region=CLOUD.region, zone=CLOUD.zone)
         groups = {name: SliceGroup.model_validate(group) for name, group in self.groups.items()}
         endpoint = f"{self.site.address}:{self.site.api_server_port if self.answers else 1}"
-        args = TpuSlicesArgs(CLOUD, "c", endpoint, "nodes@x", groups, {"team": self.team}, None, CLOUD.region)
+        spec, cluster = (
+            FleetSpec(cloud=CLOUD, slices=groups, teams={}, bucket="b"),
+            ClusterOutputs(name="c", endpoint=endpoint, node_account="nodes@x"),
+        )
+        args = TpuSlicesArgs(spec, cluster, {"team": self.team})
         TpuSlices("slices", args, pulumi.ResourceOptions(provider=google))
 
     @property

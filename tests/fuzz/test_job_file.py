@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cli.answer import Halt
-from cli.rehearse import job_file
+from cli.rehearse import submission
 from cli.rehearse.rehearse import rehearse_file
 from infra.cluster import kueue_objects
 from infra.cluster.kueue_objects import KueueObjects
@@ -40,7 +40,7 @@ def _rehearsed_or_refused(content: bytes) -> None:
         path = Path(folder) / "job.yaml"
         path.write_bytes(content)
         try:
-            found = rehearse_file(job_file.read(path, None, "default"), _objects())
+            found = rehearse_file(submission.read(path, None, "default"), _objects())
         except Halt as halt:
             told = str(halt)
         else:

@@ -8,10 +8,10 @@ import pytest
 from infra.fleet import FleetArgs
 from infra.gke_cluster import ClusterOutputs, SharedCluster, SubnetNames
 from infra.stack.access import Allowance
-from infra.stack.fleet import FleetSpec
 from infra.stack.settings.errors import SettingsError
 from infra.stack.settings.read import parse
 from infra.stack.settings.schema import Quota
+from infra.stack.settings.stack import FleetSpec
 from tests.infra.recording import stack_values
 
 SETTINGS = parse(stack_values("local"))

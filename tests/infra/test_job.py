@@ -8,9 +8,9 @@ import pytest
 from pulumi.runtime import rpc
 
 from infra.job import JobArgs
-from infra.stack.fleet import FleetSpec
 from infra.stack.settings.errors import SettingsError
 from infra.stack.settings.read import parse
+from infra.stack.settings.stack import FleetSpec
 from tests.infra.one_job import IMAGE, only_job, template_of
 from tests.infra.recording import Recording, Values, run_program, stack_values
 

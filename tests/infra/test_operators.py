@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from infra.stack.releases import KUEUE, Release
+from infra.stack.controllers import KUEUE, Release
 from sandbox import builds
 from tests.chain.stack import ignore
 from tests.infra.chart_registry import Registry, serving

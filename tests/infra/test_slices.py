@@ -8,10 +8,12 @@ import pulumi_gcp as gcp
 import pytest
 from pulumi.runtime import rpc
 
+from infra.gke_cluster import ClusterOutputs
 from infra.slices import TpuSlicesArgs, pool_args
 from infra.stack.pods import node_labels
 from infra.stack.settings.read import parse
 from infra.stack.settings.schema import SliceGroup
+from infra.stack.settings.stack import FleetSpec
 from infra.stack.tpu import SliceShape, all_shapes
 from sandbox.providers.node_pools import require_valid
 from tests.infra.recording import Values, run_program, stack_values
@@ -41,9 +43,9 @@ def test_gke_accepts_every_slice_of_every_capacity(shape: SliceShape) -> None:
     for capacity in _kinds(shape):
         written = {"generation": shape.generation, "topology": shape.topology, "machine_type": shape.machine_type}
         group = SliceGroup.model_validate(written | {"count": 1, "capacity": capacity})
-        args = TpuSlicesArgs(
-            settings.cloud, "dev", "dev.example", "nodes@x", {"extra": group}, {"a": "b"}, None, settings.cloud.region
-        )
+        spec = FleetSpec(cloud=settings.cloud, slices={"extra": group}, teams={}, bucket="b")
+        cluster = ClusterOutputs(name="dev", endpoint="dev.example", node_account="nodes@x")
+        args = TpuSlicesArgs(spec, cluster, {"a": "b"})
         pool = _inputs(pool_args("extra-0", "extra", "placed" if policy else None, args))
         require_valid(pool, CLUSTER, policy)
         assert ("placementPolicy" in pool) == shape.multi_host

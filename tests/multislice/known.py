@@ -11,13 +11,12 @@ from typing import Any, cast
 import fsspec
 
 from infra.cluster.kubernetes import ApiError, ApiServer, Json
+from infra.stack.job_objects import call_spec_of
 from infra.stack.names import JOBSETS
 from infra.stack.published import Published, join_records
 from infra.stack.settings.read import parse
-from infra.stack.submitted import call_spec_of
 from multislice.connection import StackConnection
-from multislice.packing import pack
-from multislice.project import Project
+from multislice.packing import Project, pack
 from multislice.submission import CallRequest
 from tests.infra.recording import stack_values
 from workloads.call.folder import ARGUMENTS, FUNCTION, RETURNED, Seals

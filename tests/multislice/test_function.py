@@ -21,7 +21,7 @@ def carried_out(stack: StackConnection, objects: Objects, monkeypatch: pytest.Mo
     """All calls of the test go to the stack, whose hosts are of this process and print nothing."""
     objects.on_create = carries_out(stack)
     monkeypatch.setattr("multislice.function.connect", lambda *_: stack)
-    monkeypatch.setattr("multislice.watching.follow", lambda *_: None)
+    monkeypatch.setattr("multislice.function.follow", lambda *_: None)
 
 
 on_slices: Any = multislice.run("local", "trillium")

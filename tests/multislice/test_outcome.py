@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from multislice.outcome import host_failure
+from multislice.errors import host_failure
 from workloads.call.folder import CallFolder
 from workloads.spec import ExitCode
 

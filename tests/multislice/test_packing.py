@@ -13,8 +13,7 @@ import pytest
 import multislice
 from multislice import checkpoint_folder
 from multislice.errors import Refused
-from multislice.packing import Packed, closure, pack, source_lines
-from multislice.project import Project
+from multislice.packing import Packed, Project, closure, pack, source_lines
 from tests.checkout import ROOT
 from tests.infra.recording import values_of
 from tests.workloads.call.running import PUBLIC_KEY

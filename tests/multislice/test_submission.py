@@ -12,10 +12,10 @@ from urllib3.exceptions import ReadTimeoutError
 
 from infra.cluster.job_state import leader_of
 from infra.cluster.kubernetes import ApiError, Json
+from infra.stack.job_objects import call_spec_of
 from infra.stack.names import FUNCTION_ANNOTATION
 from infra.stack.settings.jobs import Functions
 from infra.stack.settings.values import JobName
-from infra.stack.submitted import call_spec_of
 from multislice import forget
 from multislice.call import Call
 from multislice.connection import StackConnection

@@ -10,8 +10,8 @@ import pytest
 from infra.cluster.job_logs import Line
 from multislice.call import Call
 from multislice.errors import CallGone
+from multislice.function import Screen, cancel, watch
 from multislice.submission import submit
-from multislice.watching import Screen, cancel, watch
 from tests.cli import api_objects
 from tests.cli.api_objects import HOSTS, PODS, stamped
 from tests.cli.api_server import Broken, Played, client, playing
@@ -133,8 +133,8 @@ def test_an_interrupted_wait_cancels_the_call(call: Call, objects: Objects, monk
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("multislice.watching.follow", lambda *_: None)
-    monkeypatch.setattr("multislice.watching.print_status", interrupted)
+    monkeypatch.setattr("multislice.function.follow", lambda *_: None)
+    monkeypatch.setattr("multislice.function.print_status", interrupted)
     with pytest.raises(KeyboardInterrupt):
         watch(call, "leader")
     assert not objects.found

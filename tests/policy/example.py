@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from policy.plan import Declared
-from policy.rule import ResourceRule, Rule, Violation
+from policy.rule import Declared, ResourceRule, Rule, Violation
 from policy.rules import ALL_RULES
 
 

@@ -4,7 +4,7 @@ from typing import Any, cast
 
 from pulumi.output import Unknown as NotComputed
 
-from policy.plan import Declared, Unknown
+from policy.rule import Declared, Unknown
 from tests.infra.recording import Recording, Values
 
 

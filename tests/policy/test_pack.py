@@ -16,8 +16,7 @@ from pulumi_policy import (
 from pulumi_policy import proxy as sdk
 
 from policy.pack import policies
-from policy.plan import Declared
-from policy.rule import Check, ResourceRule
+from policy.rule import Check, Declared, ResourceRule
 
 TODAY = date(2027, 1, 15)
 OPTIONS = PolicyResourceOptions(False, [], None, [], PolicyCustomTimeouts(0, 0, 0), [])

@@ -9,9 +9,9 @@ from datetime import datetime
 import pytest
 
 from infra.stack.cost import usd_per_job_hour
-from infra.stack.fleet import FleetSpec
 from infra.stack.programs import PRICE_KEY
 from infra.stack.settings.read import parse
+from infra.stack.settings.stack import FleetSpec
 from tests.chain.stack import NAMESPACE, PATIENCE_SECONDS, Chain
 from tests.faults.catalogue import CATALOGUE
 from tests.faults.fault import Expected, Fault

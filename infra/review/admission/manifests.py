@@ -1,12 +1,15 @@
-"""Queues and workloads read from Kubernetes objects: those that the stack renders, or those of a live cluster."""
+"""Queues and workloads read from Kubernetes objects: those that the stack renders, or those of a live cluster.
+
+A live cluster may have either version of Kueue's API. Only chips are simulated.
+"""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import cast
 
-from infra.review.admission.situation import Admission, FlavorQuota, PodSet, Queue, Workload
-from infra.stack.manifests import Object, amount, condition, holds, is_true, moment
-from infra.stack.names import GATES, REQUEUED_LAST, TPU_RESOURCE
+from infra.review.admission.situation import Admission, FlavorQuota, PodSet, Queue, Situation, Workload
+from infra.stack.manifests import Object, amount, cohort_of, condition, holds, is_stopped, is_true, moment, queued_at
+from infra.stack.names import GATES, TPU_RESOURCE
 
 
 def queue(manifest: Object) -> Queue:
@@ -79,22 +82,22 @@ def counts(manifest: Object) -> bool:
 def _workload(manifest: Object, queue: str, flavors: list[Object]) -> Workload:
     metadata, spec, status = manifest["metadata"], manifest["spec"], manifest.get("status", {})
     evicted, admitted = is_true(manifest, "Evicted"), _admission(manifest)
-    again = evicted and condition(manifest, "Evicted")["reason"] in REQUEUED_LAST
     counted = [pods for pods in spec["podSets"] if _chips(pods)]
+    ended = {found["name"]: found["count"] for found in status.get("reclaimablePods", [])}
     return Workload(
         name=name_of(manifest),
         uid=metadata["uid"],
         queue=queue,
         priority=spec.get("priority", 0),
-        queued_at=_changed_at(manifest, "Evicted") if again else moment(metadata, "creationTimestamp", 0.0),
-        pod_sets=tuple(_pod_set(pods, _count_ended(status, pods["name"]), flavors) for pods in counted),
+        queued_at=queued_at(manifest),
+        pod_sets=tuple(_pod_set(pods, ended.get(pods["name"], 0), flavors) for pods in counted),
         admission=Admission(
             flavors=tuple(
                 found.get("flavors", {}).get(TPU_RESOURCE, "")
                 for pods, found in zip(spec["podSets"], admitted["podSetAssignments"], strict=True)
                 if _chips(pods)
             ),
-            reserved_at=_changed_at(manifest, "QuotaReserved"),
+            reserved_at=moment(condition(manifest, "QuotaReserved"), "lastTransitionTime", 0.0),
             evicted=evicted,
         )
         if admitted
@@ -159,20 +162,11 @@ def _container_requests(container: Object) -> Counter[str]:
     return Counter(cast(dict[str, int], {name: amount(each) for name, each in asked.items()}))
 
 
-def _count_ended(status: Object, pods: str) -> int:
-    """Return the number of pods that no longer need their quota."""
-    return next((found["count"] for found in status.get("reclaimablePods", []) if found["name"] == pods), 0)
-
-
 def name_of(manifest: Object) -> str:
     """Return the namespace and the name of the workload's JobSet, which people know, or else its own name."""
     metadata = manifest["metadata"]
     owners = [owner["name"] for owner in metadata.get("ownerReferences", []) if owner["kind"] == "JobSet"]
     return f"{metadata['namespace']}/{owners[0] if owners else metadata['name']}"
-
-
-def _changed_at(manifest: Object, kind: str) -> float:
-    return moment(condition(manifest, kind), "lastTransitionTime", 0.0)
 
 
 def usable_flavors(pod: Object, flavors: Iterable[Object]) -> frozenset[str]:
@@ -217,3 +211,112 @@ def _in_term(term: Object, labels: Mapping[str, str]) -> bool:
     """Return whether a flavor with these labels matches a term; other labels of the term are ignored."""
     rules = [rule for rule in term.get("matchExpressions", []) if rule["key"] in labels]
     return all(holds(rule, labels[rule["key"]]) for rule in rules)
+
+
+_PREEMPTION = {"withinClusterQueue": "Never", "reclaimWithinCohort": "Never"}
+_FUNGIBILITY = {"whenCanBorrow": "MayStopSearch", "whenCanPreempt": "TryNextFlavor"}
+"""Kueue's defaults (apis/kueue/v1beta2/clusterqueue_types.go)."""
+_OLD_WORDS = {"Borrow": "MayStopSearch", "Preempt": "MayStopSearch"}
+"""Values of v1beta1 that v1beta2 renames."""
+_NEVER_PREEMPTED = 2**31 - 1
+
+
+def quotas(queue: Object) -> Iterator[tuple[str, Object]]:
+    """Yield the quotas of a ClusterQueue, of all resources, each with its flavor."""
+    for group in queue["spec"].get("resourceGroups", []):
+        for flavor in group["flavors"]:
+            yield from ((flavor["name"], resource) for resource in flavor["resources"])
+
+
+def checks(queue: Object) -> Mapping[str, Sequence[str]]:
+    """Return the admission checks of a ClusterQueue, each with the flavors that it applies to."""
+    flavors = list(dict.fromkeys(flavor for flavor, _ in quotas(queue)))
+    listed = queue["spec"].get("admissionChecksStrategy", {}).get("admissionChecks", [])
+    old = {name: flavors for name in queue["spec"].get("admissionChecks", [])}
+    return old | {check["name"]: check.get("onFlavors") or flavors for check in listed}
+
+
+def chip_queue(found: Object) -> Queue | None:
+    """Return a ClusterQueue with only its quotas of chips; `None` if it has none."""
+    spec = found["spec"]
+    flavors = [{"name": flavor, "resources": [each]} for flavor, each in quotas(found) if each["name"] == TPU_RESOURCE]
+    if not flavors:
+        return None
+    fungibility = {key: _OLD_WORDS.get(word, word) for key, word in spec.get("flavorFungibility", {}).items()}
+    active = condition(found, "Active").get("status") != "False"
+    listed = [{"name": name, "onFlavors": on} for name, on in checks(found).items()]
+    simulated = {
+        "cohortName": cohort_of(found),
+        "resourceGroups": [{"flavors": flavors}],
+        "preemption": _PREEMPTION | spec.get("preemption", {}),
+        "flavorFungibility": _FUNGIBILITY | fungibility,
+        "admissionChecksStrategy": {"admissionChecks": listed},
+        "fairSharing": spec.get("fairSharing", {}),
+        # An inactive queue keeps its workloads and admits none, like one on hold.
+        "stopPolicy": spec.get("stopPolicy", "None") if active or is_stopped(found) else "Hold",
+    }
+    return queue({"metadata": found["metadata"], "spec": simulated})
+
+
+def related(queues: Iterable[Object], name: str) -> list[Object]:
+    """Return a ClusterQueue, which must be among `queues`, and all others of its cohort."""
+    found = list(queues)
+    cohort = next(cohort_of(queue) for queue in found if queue["metadata"]["name"] == name)
+    return [each for each in found if each["metadata"]["name"] == name or (cohort and cohort_of(each) == cohort)]
+
+
+def situation(
+    queues: Iterable[Object],
+    local_queues: Iterable[Object],
+    flavors: Iterable[Object],
+    found: Iterable[Object],
+    *,
+    others_hidden: bool,
+) -> Situation:
+    """Return the queues with those of the workloads `found` that have or request chips, without fair sharing.
+
+    With `others_hidden`, `found` are not all of the cluster. Then the status of each queue says how many chips the
+    others hold, which are simulated as one workload that is never preempted.
+    """
+    by_name = {queue.name: queue for each in queues if (queue := chip_queue(each))}
+    # A workload keeps its quota after its LocalQueue is deleted.
+    local = {("", name): name for name in by_name}
+    local |= {
+        (each["metadata"]["namespace"], each["metadata"]["name"]): each["spec"]["clusterQueue"]
+        for each in local_queues
+        if each["spec"].get("clusterQueue") in by_name and not is_stopped(each)
+    }
+    seen = [each for each in workloads(found, local, flavors) if each.chips]
+    if others_hidden:
+        seen += [each for queue in queues for each in _hidden(queue, seen) if queue["metadata"]["name"] in by_name]
+    return Situation(queues=tuple(by_name.values()), workloads=tuple(seen), fair_sharing=False)
+
+
+def _hidden(queue: Object, seen: Iterable[Workload]) -> Iterator[Workload]:
+    """Yield a workload with the chips that a queue has reserved for workloads that are not among `seen`."""
+    name = queue["metadata"]["name"]
+    visible = Counter[str]()
+    for each in seen:
+        if each.queue == name:
+            visible.update(each.usage)
+    for flavor, chips in reserved(queue, TPU_RESOURCE).items():
+        if (count := int(chips) - visible[flavor]) > 0:
+            yield Workload(
+                name=f"workloads of other namespaces in {name}, on {flavor}",
+                uid="",
+                queue=name,
+                priority=_NEVER_PREEMPTED,
+                queued_at=0.0,
+                pod_sets=(PodSet(name="hidden", chips=count, flavors=None),),
+                admission=Admission(flavors=(flavor,), reserved_at=0.0, evicted=False),
+            )
+
+
+def reserved(queue: Object, resource: str) -> Mapping[str, float]:
+    """Return how much of a resource the workloads of a ClusterQueue have, by flavor, as its status says."""
+    return {
+        flavor["name"]: amount(each.get("total", 0))
+        for flavor in queue.get("status", {}).get("flavorsReservation", [])
+        for each in flavor["resources"]
+        if each["name"] == resource
+    }

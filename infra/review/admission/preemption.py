@@ -51,7 +51,6 @@ class Contest:
         return any(self._shortage(flavor) > 0 for flavor in self.contested)
 
     def _shortage(self, flavor: str) -> int:
-        """Return a lower bound of the missing chips after all preemptions."""
         ledger, queue, needed = self.snapshot.ledger, self.queue, self.needs[flavor]
         own = self._preemptable(queue, flavor, queue.within_queue)
         missing = needed - ledger.available(queue.name, flavor) - own
@@ -143,7 +142,6 @@ def _own(contest: Contest) -> list[_Candidate]:
 
 
 def _of_others(contest: Contest) -> list[_Candidate]:
-    """Return workloads on chips that their queues have borrowed."""
     queue, ledger = contest.queue, contest.snapshot.ledger
     entitled = not any(ledger.borrows(queue.name, flavor, chips) for flavor, chips in contest.needs.items())
     return [
@@ -176,7 +174,6 @@ def _attempts(contest: Contest, candidates: list[_Candidate]) -> list[bool]:
 
 
 def _still_valid(contest: Contest, candidate: _Candidate, *, borrowing: bool) -> bool:
-    """Return whether it may still be preempted after the previous ones were."""
     queue = candidate.workload.queue
     if queue == contest.workload.queue:
         return True
@@ -249,7 +246,6 @@ def _by_initial_share(contest: Contest, candidates: list[Workload], targets: lis
 
 
 def _take(contest: Contest, target: Target, targets: list[Target]) -> bool:
-    """Preempt the target, and return whether the workload now fits."""
     contest.snapshot.remove(target.workload)
     targets.append(target)
     ledger, queue = contest.snapshot.ledger, contest.workload.queue

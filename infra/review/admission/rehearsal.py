@@ -180,7 +180,6 @@ class Verdict(Spec):
 
 
 def _list_names(what: str, names: Iterable[str]) -> list[str]:
-    """Return a line with some of the names; nothing without names."""
     found = list(names)
     more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
     return [f"{what} {', '.join(found[:_NAMED])}{more}"] if found else []
@@ -193,8 +192,7 @@ _MAX_EVENTS_EACH = 8
 def rehearse(situation: Situation, workload: Workload) -> Verdict:
     """Return Kueue's first decision on a workload that is submitted now, after all waiting ones have been tried.
 
-    Raises:
-        ValueError: the situation does not have its queue.
+    Raise ValueError if the situation does not have its queue.
     """
     if workload.queue not in {queue.name for queue in situation.queues}:
         names = ", ".join(queue.name for queue in situation.queues)
@@ -224,8 +222,6 @@ def rehearse(situation: Situation, workload: Workload) -> Verdict:
 
 @dataclass(frozen=True)
 class _Finding:
-    """The result for the workload, and the queues before it was submitted."""
-
     before: Snapshot
     assignment: Assignment
     step: str
@@ -325,7 +321,6 @@ def _shortage(attempt: Attempt) -> Shortage:
 
 
 _NO_IMAGE = ""
-"""The queue ignores the image."""
 _LAST_SECONDS = 1e12
 """A time after all existing workloads, in seconds since 1970."""
 

@@ -14,8 +14,17 @@ from functools import cached_property
 from typing import Literal
 
 from infra.review.admission.preemption import Contest, Target, classical_search, fair_search
-from infra.review.admission.situation import Admission, Chips, PodSet, Queue, Share, Situation, Snapshot, Workload
-from infra.review.admission.waiting import Waiting
+from infra.review.admission.situation import (
+    Admission,
+    Chips,
+    PodSet,
+    Queue,
+    Share,
+    Situation,
+    Snapshot,
+    Waiting,
+    Workload,
+)
 
 
 class Mode(IntEnum):
@@ -182,7 +191,6 @@ def _preempting(contest: Contest) -> tuple[Mode, bool]:
 
 
 def _tries_next(attempt: Attempt, queue: Queue) -> bool:
-    """Return whether the search continues after this flavor."""
     if attempt.mode in (Mode.NO_FIT, Mode.NO_CANDIDATES):
         return True
     preempts = attempt.mode in (Mode.PREEMPT, Mode.RECLAIM)
@@ -307,7 +315,6 @@ class Scheduler:
         return _Entry(assignment, targets(self.snapshot, assignment) if assignment.mode == Mode.PREEMPT else [])
 
     def _process(self, entry: _Entry, preempted: dict[str, Workload], claims: list[tuple[str, Chips]]) -> Event:
-        """Return the result for a head after the previous ones have claimed their chips."""
         assignment, queue = entry.assignment, entry.workload.queue
         mode = assignment.mode
         if mode == Mode.NO_FIT or (mode == Mode.PREEMPT and not entry.targets):
@@ -378,7 +385,6 @@ class Scheduler:
             self.snapshot.add(self._leaving[-1])
 
     def _release(self) -> None:
-        """Requeue preempted workloads, whose chips are free now."""
         gone, self._leaving = self._leaving, []
         for workload in gone:
             self.snapshot.remove(workload)
@@ -386,7 +392,6 @@ class Scheduler:
             self._freed |= self._competing(workload)
 
     def _competing(self, workload: Workload) -> set[str]:
-        """Return the queues that may use the chips of a workload."""
         return {workload.queue, *(other.name for other in self.snapshot.ledger.neighbours(workload.queue))}
 
 

@@ -1,14 +1,18 @@
-"""Input of Kueue's decisions: queues, workloads, and the chips that each queue uses, lends and borrows.
+"""Input of Kueue's decisions: queues, the workloads that run and wait in them, and the chips that each queue uses,
+lends and borrows.
 
 The data is in Kueue's words (https://kueue.sigs.k8s.io/docs/concepts/cluster_queue). The arithmetic follows
 `pkg/cache/scheduler/resource_node.go` and `fair_sharing.go` of Kueue for a flat cohort: a queue keeps what its lending
 limit holds back. The rest of its quota belongs to the cohort, from which every queue takes up to its borrowing limit.
 """
 
+import itertools
 from collections import Counter, defaultdict
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import cached_property
+from heapq import heappop, heappush
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -238,7 +242,6 @@ class Ledger:
         return sum(max(0, self._usage[queue.name, quota.flavor] - quota.nominal) for quota in queue.flavors)
 
     def _shared(self, queue: str, flavor: str) -> int:
-        """Return what the queue's usage takes of the cohort."""
         quota = self._quotas.get((queue, flavor))
         return max(0, self._usage[queue, flavor] - (quota.kept if quota else 0))
 
@@ -281,3 +284,60 @@ class Snapshot:
     def copy(self) -> "Snapshot":
         running = (workload for queue in self._running.values() for workload in queue.values())
         return Snapshot(self.ledger.queues.values(), running, fair_sharing=self.fair_sharing)
+
+
+type _Shape = tuple[int, tuple[PodSet, ...]]
+type _Heap = list[tuple[float, str, int, str]]
+"""Workloads of one shape: times, UIDs, turns in which they came, and names."""
+
+
+@dataclass
+class Waiting:
+    """The waiting workloads of one queue."""
+
+    workloads: dict[str, Workload] = field(default_factory=dict[str, Workload])
+    preemptor: str = ""
+    """The workload that preempted others; it stays first until it is admitted or cannot be."""
+    _active: dict[_Shape, _Heap] = field(default_factory=dict["_Shape", "_Heap"])
+    """Workloads by shape. Some of these have been admitted."""
+    _hopeless: dict[_Shape, _Heap] = field(default_factory=dict["_Shape", "_Heap"])
+    """Those of shapes that are skipped until something changes."""
+    _turns: Iterator[int] = field(default_factory=itertools.count)
+
+    def head(self) -> Workload | None:
+        """Return the workload to try next; `None` if there is none."""
+        if self.preemptor:
+            return self.workloads[self.preemptor]
+        firsts = [self.workloads[name] for name in map(self._first, [*self._active]) if name]
+        return min(firsts, key=lambda first: (-first.priority, first.queued_at, first.uid), default=None)
+
+    def _first(self, shape: _Shape) -> str:
+        """Return the name of the first workload of a shape; empty if there is none."""
+        heap = self._active[shape]
+        while heap and heap[0][3] not in self.workloads:
+            heappop(heap)
+        if heap:
+            return heap[0][3]
+        del self._active[shape]
+        return ""
+
+    def push(self, workload: Workload) -> None:
+        self.workloads[workload.name] = workload
+        shape, place = workload.shape, (workload.queued_at, workload.uid, next(self._turns), workload.name)
+        heappush(self._hopeless[shape] if shape in self._hopeless else self._active.setdefault(shape, []), place)
+
+    def remove(self, name: str) -> None:
+        del self.workloads[name]
+        if self.preemptor == name:
+            self.preemptor = ""
+
+    def set_aside(self, workload: Workload) -> None:
+        """Skip this workload, and all of the same shape, until something changes."""
+        self._hopeless[workload.shape] = self._active.pop(workload.shape)
+        if self.preemptor and self.workloads[self.preemptor].shape == workload.shape:
+            self.preemptor = ""
+
+    def look_again(self) -> None:
+        """Try all workloads again."""
+        self._active |= self._hopeless
+        self._hopeless.clear()

@@ -4,17 +4,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from infra.review.admission import live, rehearsal
+from infra.review.admission import manifests, rehearsal
 from infra.review.admission.situation import Queue
 from infra.stack.cost import group_rate
 from infra.stack.kueue import flavor_name
 from infra.stack.manifests import Object
-from infra.stack.names import ACCELERATOR_LABEL, FLEX_START_LABEL, QUEUED_LABEL, SPOT_LABEL, TOPOLOGY_LABEL
+from infra.stack.names import (
+    ACCELERATOR_LABEL,
+    FLEX_START_LABEL,
+    QUEUED_LABEL,
+    SECONDS_PER_HOUR,
+    SPOT_LABEL,
+    TOPOLOGY_LABEL,
+)
 from infra.stack.settings.stack import Settings
 from infra.stack.tpu import dimensions, generations, interpret
 
 _CHIPS_PER_HOST = 4
-_SECONDS_PER_HOUR = 3600
 
 
 @dataclass(frozen=True)
@@ -100,7 +106,7 @@ def fleet_of_stack(name: str, settings: Settings) -> Fleet:
             reservation=group.capacity.reserved,
             spot=group.capacity.spot,
             on_request=group.capacity.on_request,
-            run_hours=None if group.capacity.run_seconds is None else group.capacity.run_seconds / _SECONDS_PER_HOUR,
+            run_hours=None if group.capacity.run_seconds is None else group.capacity.run_seconds / SECONDS_PER_HOUR,
             usd_per_chip_hour=group_rate(key, group, settings.cloud, settings.prices).usd_per_chip_hour,
         )
         for key, group in settings.slices.items()
@@ -117,7 +123,7 @@ def fleet_of_cluster(
     `lists` has ClusterQueues, LocalQueues and ResourceFlavors by the plural name of their kind, and `prices` the known
     US dollars per chip-hour by flavor.
     """
-    queues = [queue for each in lists["clusterqueues"] if (queue := live.chip_queue(each))]
+    queues = [queue for each in lists["clusterqueues"] if (queue := manifests.chip_queue(each))]
     flavors = {
         each["metadata"]["name"]: each.get("spec", {}).get("nodeLabels", {}) for each in lists["resourceflavors"]
     }

@@ -1,15 +1,17 @@
-"""What a replay says: waits, idle chips, dollars, evictions and starved jobs."""
+"""What a replay says, also as tables: waits, idle chips, dollars, evictions and starved jobs."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import ceil
 
 from infra.review.replay.fleet import Fleet
 from infra.review.replay.simulation import Replayed, Run
+from infra.review.table import UNKNOWN, Answer, Table
+from infra.stack.cost import dollars
+from infra.stack.names import MINUTES_PER_HOUR
 from workloads.spec.base import Spec
 
 MAX_NAMED = 20
-"""Number of starved jobs to name."""
 
 
 class Waits(Spec):
@@ -69,7 +71,6 @@ class Summary(Spec):
     idle_usd: float | None
     usd_per_useful_chip_hour: float | None
     unknown_prices: tuple[str, ...]
-    """Groups whose price is unknown."""
     starved: tuple[Starved, ...]
     """Jobs that waited for at least the hours that the caller named or that no quota can ever admit, the longest wait
     first."""
@@ -103,7 +104,17 @@ def summarize(found: Replayed, starved_hours: float) -> Summary:
         idle_usd=idle_usd,
         usd_per_useful_chip_hour=round(usd / total.useful, 4) if usd is not None and total.useful else None,
         unknown_prices=unknown,
-        starved=tuple(map(_starved, starved)),
+        starved=tuple(
+            Starved(
+                name=run.job.name,
+                team=run.job.team,
+                shape=run.job.shape,
+                chips=run.chips,
+                hours=round(run.waited, 2),
+                started=run.first_start is not None,
+            )
+            for run in starved
+        ),
         preempts_in_circles=tuple(sorted(found.circles)),
     )
 
@@ -119,19 +130,7 @@ def _waits(runs: Sequence[Run]) -> Iterable[Waits]:
         yield Waits(team=team, shape=shape, jobs=len(waits), p50=p50, p90=p90, max=most)
 
 
-def _starved(run: Run) -> Starved:
-    return Starved(
-        name=run.job.name,
-        team=run.job.team,
-        shape=run.job.shape,
-        chips=run.chips,
-        hours=round(run.waited, 2),
-        started=run.first_start is not None,
-    )
-
-
 def _chip_hours(found: Replayed) -> Mapping[str, ChipHours]:
-    """Return the chip-hours by flavor."""
     result: dict[str, ChipHours] = {}
     for flavor, group in found.fleet.groups.items():
         usage, spares = found.usage[flavor], found.conditions.spares * group.slice_chips
@@ -150,7 +149,6 @@ def _sum(hours: Iterable[ChipHours]) -> ChipHours:
 
 
 def _dollars(fleet: Fleet, hours: Mapping[str, ChipHours]) -> tuple[float, float]:
-    """Return US dollars for all chip-hours and for idle ones, at known prices."""
     usd = idle = 0.0
     for flavor, each in hours.items():
         price = fleet.groups[flavor].usd_per_chip_hour or 0.0
@@ -174,3 +172,104 @@ def chips_over_time(found: Replayed, points: int) -> tuple[list[float], Mapping[
                 total[index] += chips * share if group.on_request else 0.0
     idle = [max(0.0, all_ - sum(used)) for all_, used in zip(total, zip(*series.values(), strict=True), strict=True)]
     return [(index + 1) * width / 24 for index in range(points)], series, idle
+
+
+def tables(found: Sequence[Summary], notes: Sequence[str] = ()) -> list[Answer]:
+    """Return the tables about the replays of one trace on one fleet, or on two: before and after."""
+    last = found[-1]
+    names = names_of_fleets(found)
+    rows = [(name, *map(shown, found)) for name, shown in MEASURES.items()]
+    waits = Table(
+        title="Waits",
+        verdict=f"p90 {span(last.overall.p90)}, at most {span(last.overall.max)}",
+        state="good",
+        columns=(
+            "team",
+            "shape",
+            "jobs",
+            *(f"{what} {name}".strip() for name in (names if len(names) > 1 else ("",)) for what in _WAITS),
+        ),
+        rows=[_wait_row(each, found) for each in last.waits[1:]],
+    )
+    return [
+        Table("Replay", verdict(last), "bad" if last.starved else "good", ("", *names), rows, notes),
+        waits,
+        *_starved_tables(last),
+    ]
+
+
+def names_of_fleets(found: Sequence[Summary]) -> list[str]:
+    """Return a name for each fleet: its own, or `before` and `after` if both have the same."""
+    names = [each.fleet for each in found]
+    return names if len({*names}) == len(names) else ["before", "after"]
+
+
+def verdict(found: Summary) -> str:
+    """Return the result of a replay in a sentence."""
+    idle = found.chip_hours.idle / found.chip_hours.paid if found.chip_hours.paid else 0.0
+    starved = f"{len(found.starved)} jobs starve" if found.starved else "no job starves"
+    return (
+        f"{found.finished} of {found.jobs} jobs end, {starved}; p90 of waits {span(found.overall.p90)},"
+        f" {100 * idle:.1f} % of the chips idle, {found.preemptions} preemptions"
+    )
+
+
+def measures(found: Summary) -> Iterator[tuple[str, str]]:
+    """Yield the names and values of the results."""
+    yield from ((name, shown(found)) for name, shown in MEASURES.items())
+
+
+def span(hours: float) -> str:
+    """Return hours as text, such as `5 min` or `3.5 h`."""
+    return f"{hours * MINUTES_PER_HOUR:.0f} min" if hours < 2 else f"{hours:.1f} h"
+
+
+def _share(part: Callable[[Summary], float]) -> Callable[[Summary], str]:
+    def shown(found: Summary) -> str:
+        paid = found.chip_hours.paid
+        return f"{part(found):,.0f} ({100 * part(found) / paid:.1f} %)" if paid else "0"
+
+    return shown
+
+
+def _usd(part: Callable[[Summary], float | None]) -> Callable[[Summary], str]:
+    return lambda found: UNKNOWN if part(found) is None else dollars(part(found))
+
+
+MEASURES: dict[str, Callable[[Summary], str]] = {
+    "jobs that end": lambda found: f"{found.finished} of {found.jobs}",
+    "wait, p50": lambda found: span(found.overall.p50),
+    "wait, p90": lambda found: span(found.overall.p90),
+    "wait, longest": lambda found: span(found.overall.max),
+    "starved jobs": lambda found: str(len(found.starved)),
+    "idle chip-hours": _share(lambda found: found.chip_hours.idle),
+    "under repair, chip-hours": _share(lambda found: found.chip_hours.repaired),
+    "preemptions": lambda found: str(found.preemptions),
+    "interruptions by failures and maintenance": lambda found: str(found.interruptions),
+    "lost chip-hours": _share(lambda found: found.chip_hours.lost),
+    "goodput": lambda found: f"{100 * found.goodput:.1f} %",
+    "cost of all chips": _usd(lambda found: found.usd),
+    "cost of idle chips": _usd(lambda found: found.idle_usd),
+    "cost per useful chip-hour": _usd(lambda found: found.usd_per_useful_chip_hour),
+}
+_WAITS = ("p50", "p90", "max")
+
+
+def _wait_row(last: Waits, found: Sequence[Summary]) -> Sequence[str]:
+    of_each = [{(each.team, each.shape): each for each in summary.waits}[last.team, last.shape] for summary in found]
+    return last.team, last.shape, str(last.jobs), *(span(getattr(each, what)) for each in of_each for what in _WAITS)
+
+
+def _starved_tables(found: Summary) -> Iterator[Answer]:
+    if found.starved:
+        rows = [
+            (each.name, each.team, each.shape, str(each.chips), span(each.hours), "yes" if each.started else "never")
+            for each in found.starved[:MAX_NAMED]
+        ]
+        left = len(found.starved) - len(rows)
+        notes = [f"and {left} more"] if left > 0 else []
+        columns = ("job", "team", "shape", "chips", "waited", "started")
+        yield Table("Starved", f"{len(found.starved)} jobs", "bad", columns, rows, notes)
+    if found.preempts_in_circles:
+        names = ", ".join(found.preempts_in_circles[:MAX_NAMED])
+        yield Answer("Circles", f"these jobs preempt each other in turn: {names}", "bad")

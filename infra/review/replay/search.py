@@ -14,9 +14,10 @@ from math import inf, prod
 
 from infra.review.admission.situation import Queue
 from infra.review.replay.fleet import Fleet
-from infra.review.replay.results import Summary, summarize
+from infra.review.replay.results import MEASURES, Summary, span, summarize
 from infra.review.replay.simulation import Conditions, replay
 from infra.review.replay.trace import Trace, places
+from infra.review.table import Answer, Table
 
 type Values = tuple[int | None, ...]
 """A value for each axis. `None`: no limit."""
@@ -30,6 +31,16 @@ _AXIS = re.compile(
     r"|(?P<spares>spares))=(?P<values>(?:\d+|none)(?:,(?:\d+|none))*|(?P<low>\d+)\.\.(?P<high>\d+)(?:/(?P<step>[1-9]\d*))?)"
 )
 _FORM = "teams.TEAM.quota.GROUP, teams.TEAM.quota.GROUP.borrowing_limit, slices.GROUP.count or spares"
+
+
+_OF_CANDIDATES = (
+    "cost per useful chip-hour",
+    "jobs that end",
+    "starved jobs",
+    "wait, p90",
+    "idle chip-hours",
+    "preemptions",
+)
 
 
 class BoundsError(ValueError):
@@ -229,13 +240,11 @@ def _reserved(fleet: Fleet, reservation: str | None) -> int:
 def _changes(
     fleet: Fleet, conditions: Conditions, after: Fleet, changed: Conditions
 ) -> Mapping[str, tuple[int | None, int | None]]:
-    """Return what to write into the stack file, with the values of now."""
     old, new = ({**_written(each), "spares": given.spares} for each, given in ((fleet, conditions), (after, changed)))
     return {path: (old[path], value) for path, value in new.items() if old[path] != value}
 
 
 def _written(fleet: Fleet) -> dict[str, int | None]:
-    """Return the values of a fleet by their path in a stack file."""
     found: dict[str, int | None] = {}
     for flavor, group in fleet.groups.items():
         found[f"slices.{group.name}.count"] = group.chips // group.slice_chips
@@ -244,3 +253,33 @@ def _written(fleet: Fleet) -> dict[str, int | None]:
                 found[f"teams.{queue.name}.quota.{group.name}"] = quota.nominal
                 found[f"teams.{queue.name}.quota.{group.name}.borrowing_limit"] = quota.borrowing_limit
     return found
+
+
+def missed(found: Searched, p90_hours: float | None) -> str:
+    """Return what no candidate reaches, or nothing."""
+    best = found.best[0].summary
+    if best.starved:
+        return f"jobs starve on each candidate, at least {len(best.starved)}"
+    late = p90_hours is not None and best.overall.p90 > p90_hours
+    return f"no candidate has a p90 of waits of at most {span(p90_hours or 0)}" if late else ""
+
+
+def search_tables(found: Searched, p90_hours: float | None, notes: Sequence[str]) -> list[Answer]:
+    """Return the best candidates of a search, as changes of the stack file."""
+    rows = [
+        (
+            "\n".join(f"{path}: {_value(new)} (now {_value(old)})" for path, (old, new) in each.changes.items())
+            or "as now",
+            *(MEASURES[name](each.summary) for name in _OF_CANDIDATES),
+        )
+        for each in found.best
+    ]
+    tried = f"tried {found.tried} of {found.possible} combinations in {found.seconds:.0f} s"
+    failed = missed(found, p90_hours)
+    said = f"{failed}; {tried}" if failed else tried
+    columns = ("change", *_OF_CANDIDATES)
+    return [Table("Search", said, "bad" if failed else "good", columns, rows, notes, whole=range(1, len(columns)))]
+
+
+def _value(value: int | None) -> str:
+    return "none" if value is None else str(value)

@@ -17,10 +17,10 @@ from infra.review.admission.scheduler import Event, Scheduler
 from infra.review.admission.situation import PodSet, Situation, Workload
 from infra.review.replay.fleet import Fleet, Group, Place
 from infra.review.replay.trace import Job, Trace
+from infra.stack.names import HOURS_PER_DAY
 
 _MAX_STARTS = 8
 """Maximum number of admissions of a job at one moment. With more, workloads preempt each other in turn."""
-_HOURS_PER_DAY = 24
 Use = Literal["useful", "lost", "restarting"]
 """What a job does with its hosts."""
 
@@ -82,8 +82,6 @@ class Run:
 
 @dataclass
 class _Pool:
-    """The hosts of a flavor, in chips."""
-
     group: Group
     free: int
     waiting: list[Run] = field(default_factory=list[Run])
@@ -228,7 +226,6 @@ class _Simulation:
         self._leave(run)
 
     def _leave(self, run: Run) -> None:
-        """Take quota and hosts from a run that does not run any more."""
         run.attempt += 1
         pool = self._pools[run.flavor]
         if run in pool.waiting:
@@ -288,7 +285,6 @@ class _Simulation:
         del self._pools[run.flavor].running[run.job.name]
 
     def _interrupt(self, run: Run) -> None:
-        """Stop a run that keeps its quota."""
         self._stop(run, ended=False)
         run.restarts, run.attempt = True, run.attempt + 1
         run.interruptions += 1
@@ -359,7 +355,7 @@ def _outages(group: Group, flavor: str, conditions: Conditions, end: float) -> I
     yearly = {"fails": conditions.failures_per_day, "maintained": 1 / (conditions.maintenance_days or inf)}
     for kind, per_day in yearly.items():
         random, time = Random(f"{conditions.seed}/{kind}/{group.name}"), 0.0
-        per_hour = slices * per_day / _HOURS_PER_DAY
+        per_hour = slices * per_day / HOURS_PER_DAY
         if not per_hour:
             continue
         for turn in count():

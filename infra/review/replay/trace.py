@@ -1,21 +1,26 @@
-"""The jobs of a trace: read from a CSV file. Every error is reported with its row."""
+"""The jobs of a trace: read from a CSV file, where every error has its row, or drawn from stated distributions."""
 
 import csv
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from math import ceil, floor, inf, isfinite
+from math import ceil, exp, floor, inf, isfinite, log
 from pathlib import Path
+from random import Random
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
 
 from infra.review.replay.fleet import Fleet, Place
 from infra.stack.kueue import PRIORITIES
+from infra.stack.names import HOURS_PER_DAY, MINUTES_PER_HOUR, SECONDS_PER_HOUR
 from infra.stack.settings.errors import FieldError, nearest
+from workloads.spec import Number, PositiveInt, Spec
 
-_HOURS_PER_DAY, _SECONDS_PER_HOUR, _MINUTES_PER_HOUR = 24, 3600, 60
 MAX_BYTES = 64 << 20
 """Largest size of a file. A month of 13,000 jobs has about 1 MB as CSV."""
 MAX_JOBS = 200_000
-MOST_HOURS = 366 * _HOURS_PER_DAY
+MOST_HOURS = 366 * HOURS_PER_DAY
 """Longest trace."""
 COLUMNS = ("name", "submitted", "team", "shape", "slices", "hours", "priority", "save_minutes", "trace_hours")
 _REQUIRED = COLUMNS[:6]
@@ -92,16 +97,15 @@ class Rows:
         jobs = sorted(
             (replace(job, submitted=job.submitted - begin) for job in self.jobs), key=lambda job: job.submitted
         )
-        last = floor(jobs[-1].submitted / _HOURS_PER_DAY) + 1 if jobs else 1
-        whole = max(last, ceil((until - begin) / _HOURS_PER_DAY)) * _HOURS_PER_DAY
-        hours = days * _HOURS_PER_DAY if days else self.hours or float(min(whole, MOST_HOURS))
+        last = floor(jobs[-1].submitted / HOURS_PER_DAY) + 1 if jobs else 1
+        whole = max(last, ceil((until - begin) / HOURS_PER_DAY)) * HOURS_PER_DAY
+        hours = days * HOURS_PER_DAY if days else self.hours or float(min(whole, MOST_HOURS))
         self._check(jobs, hours)
         if self.errors:
             raise TraceError(self.errors, (*self.jobs, *self.partial))
         return Trace(source, tuple(jobs), hours, tuple(notes))
 
     def _check(self, jobs: Iterable[Job], hours: float) -> None:
-        """Find what is wrong with the jobs together."""
         rows: dict[str, int] = {}
         for job in sorted(jobs, key=lambda job: job.row):
             if (first := rows.setdefault(job.name, job.row)) != job.row:
@@ -212,7 +216,7 @@ def read_row(row: int, written: Mapping[str, str], rows: Rows) -> Job | None:
         rows.hours = rows.hours or length
         if rows.hours != length:
             rows.refuse(row, "trace_hours", f"{rows.hours:g} as in the rows before", length)
-    save_hours = save / _MINUTES_PER_HOUR if isfinite(save) else None
+    save_hours = save / MINUTES_PER_HOUR if isfinite(save) else None
     job = Job(row, written["name"], written["team"], written["shape"], slices, submitted, hours, priority, save_hours)
     if len(rows.errors) == before:
         return job
@@ -226,7 +230,7 @@ def _hours_at(text: str) -> float:
         hours = float(text)
     except ValueError:
         at = datetime.fromisoformat(text)
-        return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() / _SECONDS_PER_HOUR
+        return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() / SECONDS_PER_HOUR
     if hours > MOST_HOURS:
         # Such as 20260105, which is rather a date.
         raise ValueError(text)
@@ -246,7 +250,7 @@ def write_csv(trace: Trace, path: Path) -> None:
         writer = csv.writer(file)
         writer.writerow(COLUMNS)
         for job in trace.jobs:
-            save = "" if job.save_hours is None else f"{job.save_hours * _MINUTES_PER_HOUR:.12g}"
+            save = "" if job.save_hours is None else f"{job.save_hours * MINUTES_PER_HOUR:.12g}"
             what = (job.name, job.submitted, job.team, job.shape, job.slices, job.hours)
             writer.writerow((*what, names.get(job.priority, job.priority), save, trace.hours))
 
@@ -262,13 +266,88 @@ def misplaced(jobs: Iterable[Job], fleet: Fleet) -> list[tuple[int, str]]:
 
 
 def places(trace: Trace, fleet: Fleet) -> list[Place]:
-    """Return where each job may run.
-
-    Raises:
-        TraceError: the fleet has no such team or shape.
-    """
+    """Return where each job may run. Raise TraceError if the fleet has no such team or shape."""
     found = {key: fleet.place(*key) for key in {(job.team, job.shape) for job in trace.jobs}}
     places = [place for job in trace.jobs if isinstance(place := found[job.team, job.shape], Place)]
     if len(places) < len(trace.jobs):
         raise TraceError(misplaced(trace.jobs, fleet))
     return places
+
+
+_PEAK = range(12, 18)
+_P90 = 1.2816
+"""Standard deviations between the median and the 90th percentile of a normal distribution."""
+_Positive = Annotated[Number, Field(gt=0)]
+_WorkHours = Annotated[Number, Field(ge=0.001, le=MOST_HOURS)]
+
+
+class Hours(Spec):
+    """Hours of work of a job, distributed log-normally."""
+
+    median: _WorkHours
+    p90: _WorkHours
+    """Nine of ten jobs are shorter."""
+
+    @model_validator(mode="after")
+    def _p90_is_at_least_the_median(self) -> Self:
+        if self.p90 < self.median:
+            raise ValueError("p90 of at least the median")
+        return self
+
+
+class Stream(Spec):
+    """Jobs of one kind, which come at random."""
+
+    team: str
+    shape: str
+    jobs_per_day: _Positive
+    slices: Annotated[tuple[PositiveInt, ...], Field(min_length=1)] = (1,)
+    """Equally likely numbers of slices."""
+    hours: Hours
+    priority: Literal["low", "normal", "high"] = "normal"
+    save_minutes: _Positive | None = None
+    """Minutes between two saves. Default: it begins again after each interruption."""
+    peak_share: Annotated[Number, Field(ge=0, le=1)] = 0.25
+    """Share of the jobs that come between 12 and 18 o'clock. Default: as in any other six hours."""
+
+
+class Distribution(Spec):
+    """What a trace is drawn from."""
+
+    days: Annotated[_Positive, Field(le=366)]
+    jobs: tuple[Stream, ...]
+
+
+def draw(distribution: Distribution, seed: int) -> Trace:
+    """Return a trace. The same seed gives the same jobs.
+
+    Raise TraceError if no job was drawn, or more than `MAX_JOBS` may be.
+    """
+    jobs, end, shortened = list[Job](), distribution.days * HOURS_PER_DAY, 0
+    if (expected := distribution.days * sum(each.jobs_per_day for each in distribution.jobs)) > MAX_JOBS:
+        text = f"expected at most {MAX_JOBS} jobs, got {expected:.0f} of jobs_per_day in {distribution.days:g} days"
+        raise TraceError([(1, f"{text}; lower them")])
+    for number, stream in enumerate(distribution.jobs):
+        random = Random(f"{seed}/{number}")
+        spread = log(stream.hours.p90 / stream.hours.median) / _P90
+        save = None if stream.save_minutes is None else stream.save_minutes / MINUTES_PER_HOUR
+        for index, at in enumerate(_arrivals(random, stream, end)):
+            hours = stream.hours.median * exp(random.gauss(0, spread))
+            shortened += hours > end
+            name, slices = f"{stream.team}-{number}-{index}", random.choice(stream.slices)
+            priority = priority_of(stream.priority)
+            jobs.append(Job(0, name, stream.team, stream.shape, slices, at, min(hours, end), priority, save))
+    if not jobs:
+        raise TraceError([(1, "expected at least one job, and none was drawn; raise jobs_per_day or days")])
+    jobs.sort(key=lambda job: (job.submitted, job.name))
+    notes = (f"{shortened} jobs are shortened to the {end:g} hours of the trace",) if shortened else ()
+    return Trace("drawn jobs", tuple(replace(job, row=row) for row, job in enumerate(jobs, 1)), end, notes)
+
+
+def _arrivals(random: Random, stream: Stream, end: float) -> Iterator[float]:
+    """Yield the hours at which jobs come: at the highest rate, of which some are dropped outside of the peak."""
+    in_peak, others = 4 * stream.peak_share, 4 * (1 - stream.peak_share) / 3
+    most, at = max(in_peak, others), 0.0
+    while (at := at + random.expovariate(stream.jobs_per_day / HOURS_PER_DAY * most)) < end:
+        if random.random() * most < (in_peak if int(at % HOURS_PER_DAY) in _PEAK else others):
+            yield at

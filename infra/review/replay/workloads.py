@@ -16,9 +16,8 @@ from infra.review.admission import manifests
 from infra.review.replay.fleet import chips_of_topology
 from infra.review.replay.trace import MOST_HOURS, Job, Rows, Trace
 from infra.stack.manifests import Object, condition, is_true, moment
-from infra.stack.names import TOPOLOGY_LABEL, TPU_RESOURCE
+from infra.stack.names import SECONDS_PER_HOUR, TOPOLOGY_LABEL, TPU_RESOURCE
 
-_SECONDS_PER_HOUR = 3600
 _SHORTEST_SECONDS = 1.0
 """Least time of a workload that was admitted. Kubernetes knows times in whole seconds."""
 
@@ -54,7 +53,7 @@ def read_workloads(
     for row, job in _each(items, "Workload", lambda item: _job(item, topologies, events, now, save_hours), rows):
         if job is None:
             left_out += 1
-        elif now / _SECONDS_PER_HOUR - job.submitted > MOST_HOURS:
+        elif now / SECONDS_PER_HOUR - job.submitted > MOST_HOURS:
             old += 1
         else:
             (rows.jobs if job.hours > 0 else unknown).append(replace(job, row=row))
@@ -67,7 +66,7 @@ def read_workloads(
         notes.append(
             f"left out {old} workloads that were submitted more than 366 days before the last time of the list"
         )
-    return rows.trace(source, days, notes, until=now / _SECONDS_PER_HOUR)
+    return rows.trace(source, days, notes, until=now / SECONDS_PER_HOUR)
 
 
 def _each[Value](
@@ -116,7 +115,7 @@ def _job(
     if not chips_of_topology(shape) or not spec.get("queueName"):
         return None
     slices = max(1, chips // chips_of_topology(shape))
-    submitted = datetime.fromisoformat(metadata["creationTimestamp"]).timestamp() / _SECONDS_PER_HOUR
+    submitted = datetime.fromisoformat(metadata["creationTimestamp"]).timestamp() / SECONDS_PER_HOUR
     hours = _hours(item, events.get(metadata["uid"], []), now)
     name = f"{metadata['namespace']}/{metadata['name']}"
     return Job(0, name, str(team), shape, slices, submitted, hours, int(spec.get("priority", 0)), save_hours)
@@ -128,29 +127,26 @@ def _hours(item: Object, events: Iterable[tuple[float, str]], now: float) -> flo
     ended = moment(condition(item, "Finished"), "lastTransitionTime", now) if is_true(item, "Finished") else now
     if is_true(item, "Admitted"):
         begun = moment(condition(item, "Admitted"), "lastTransitionTime", ended)
-        return (past + max(_SHORTEST_SECONDS, ended - begun)) / _SECONDS_PER_HOUR
+        return (past + max(_SHORTEST_SECONDS, ended - begun)) / SECONDS_PER_HOUR
     begun, seconds = 0.0, 0.0
     for at, reason in sorted(events):
         if reason == "Admitted":
             begun = at
         elif begun and reason.startswith("Evicted"):
             seconds, begun = seconds + at - begun, 0.0
-    return max(past, seconds) / _SECONDS_PER_HOUR
+    return max(past, seconds) / SECONDS_PER_HOUR
 
 
 def _labels(flavor: Object) -> tuple[str, Mapping[str, str]]:
-    """Return a flavor's name and the labels of its nodes."""
     return flavor["metadata"]["name"], {**flavor.get("spec", {}).get("nodeLabels", {})}
 
 
 def _event(item: Object) -> tuple[str, float, str]:
-    """Return the UID of the object that an event is about, when it happened, and its reason."""
     at = moment(item, "eventTime", 0.0) or moment(item, "lastTimestamp", 0.0)
     return str(item.get("involvedObject", {}).get("uid", "")), at, str(item.get("reason", ""))
 
 
 def _latest(item: Object) -> float:
-    """Return the latest time of a workload."""
     changes = (moment(each, "lastTransitionTime", 0.0) for each in item.get("status", {}).get("conditions", []))
     return max(moment(item["metadata"], "creationTimestamp", 0.0), *changes, 0.0)
 

@@ -330,8 +330,7 @@ type AnyJob = TrainingJob | ContainerJob
 def group_order(preferences: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
     """Return one order of slice groups that keeps the order within each preference.
 
-    Raises:
-        graphlib.CycleError: there is no such order.
+    Raise graphlib.CycleError if there is no such order.
     """
     sorter: TopologicalSorter[str] = TopologicalSorter()
     for preference in preferences:

@@ -11,9 +11,17 @@ from typing import Any
 from infra.stack.settings import rules_cloud, rules_containers, rules_existing, rules_jobs, rules_teams
 from infra.stack.settings.errors import FieldError, SettingsError, refuse, unknown_key
 from infra.stack.settings.jobs import JobSettings, group_order
-from infra.stack.settings.partial import WrongValueError, each
 from infra.stack.settings.schema import Image, Monitoring, Options, Team
-from infra.stack.settings.sections import JOBS, SHORT_FORM, Sections, entries_of, kind_of, read_draft
+from infra.stack.settings.sections import (
+    JOBS,
+    SHORT_FORM,
+    Sections,
+    WrongValueError,
+    each,
+    entries_of,
+    kind_of,
+    read_draft,
+)
 from infra.stack.settings.stack import Draft, Settings
 from infra.stack.settings.starter import expand
 from infra.stack.settings.values import SECRETS, Hidden
@@ -26,8 +34,7 @@ KEYS = frozenset({*Settings.model_fields, SHORT_FORM})
 def read_values(values: Mapping[str, object], stack: str) -> Settings:
     """Return the settings in the values of a stack file, which may have those of a starter.
 
-    Raises:
-        SettingsError: they are not valid; lists all errors.
+    Raise SettingsError with all errors if they are not valid.
     """
     found = expand(values, stack)
     try:
@@ -48,8 +55,7 @@ def read_values(values: Mapping[str, object], stack: str) -> Settings:
 def parse(raw: Mapping[str, object]) -> Settings:
     """Return the settings in `raw`, the stack file's values by section, with `HIDDEN` in place of secrets.
 
-    Raises:
-        SettingsError: they are not valid; lists all errors.
+    Raise SettingsError with all errors if they are not valid.
     """
     unknown = [unknown_key("", key, KEYS) for key in raw if key not in KEYS]
     # A section with a misspelt name is read anyway, so that it is not also reported as missing.
@@ -65,7 +71,9 @@ def parse(raw: Mapping[str, object]) -> Settings:
     secrets = sections.raw.get(SECRETS, {})
     found = [*sections.errors, *check(draft), *rules_jobs.check_secrets(secrets)]
     misplaced = list(rules_jobs.misplaced_secrets(raw))
-    errors = [*misplaced, *(error for error in found if not _is_of(misplaced, error))]
+    # A value that is a misplaced secret cannot be read, which is not another error.
+    places = tuple(f"{error.path}." for error in misplaced)
+    errors = [*misplaced, *(error for error in found if not f"{error.path}.".startswith(places))]
     if errors or not (draft.cloud and draft.cluster):
         raise SettingsError(dict.fromkeys(errors))
     jobs = {job.name: job for _, job in draft.readable_jobs}
@@ -100,11 +108,6 @@ def check(draft: Draft) -> Iterator[FieldError]:
         rules_containers.check_functions(draft, shapes),
         rules_teams.check_money(draft, shapes),
     )
-
-
-def _is_of(secrets: Iterable[FieldError], error: FieldError) -> bool:
-    """Return whether an error is one of a value that cannot be read because it is a misplaced secret."""
-    return any(f"{error.path}.".startswith(f"{secret.path}.") for secret in secrets)
 
 
 def _in_the_jobs_order(name: str, team: Team, jobs: Iterable[JobSettings]) -> Team:

@@ -7,9 +7,10 @@ from itertools import combinations
 from infra.stack.controllers import controller_request, machine_size
 from infra.stack.settings.errors import FieldError
 from infra.stack.settings.jobs import AnyJob
-from infra.stack.settings.partial import each
 from infra.stack.settings.schema import SLICE_PODS_PER_NODE, SYSTEM_PODS_PER_NODE, Cloud, SliceGroup
+from infra.stack.settings.sections import each
 from infra.stack.settings.stack import Draft, Section, Shapes, join_names
+from infra.stack.settings.values import ZONES, is_zone
 from infra.stack.tpu import (
     BLOCK_GENERATION,
     FLEX_START_GENERATIONS,
@@ -18,7 +19,6 @@ from infra.stack.tpu import (
     nearest_with_flex_start,
     resolve,
 )
-from infra.stack.zones import ZONES, is_zone
 
 type _Ranges = Mapping[str, IPv4Network]
 """Address ranges that the stack uses, by setting."""
@@ -187,7 +187,6 @@ def _overlaps(ranges: _Ranges) -> Iterator[FieldError]:
 
 
 def _room(draft: Draft, shapes: Shapes, ranges: _Ranges) -> Iterator[FieldError]:
-    """Yield an error for each range with too few addresses for all nodes, or for all their pods."""
     hosts = {name: draft.slices[name].hosts for name in shapes}
     second = sum(count for name, count in hosts.items() if draft.slices[name].second_network)
     total, stays = sum(hosts.values()), draft.cluster.system_nodes if draft.cluster else 0
@@ -229,7 +228,6 @@ def narrowest_prefix(addresses: int) -> int:
 
 
 def _controllers(draft: Draft, shapes: Shapes) -> Iterator[FieldError]:
-    """Yield an error if the system nodes are too small for JobSet's and Kueue's controllers."""
     machine = machine_size(draft.cluster.system_machine_type) if draft.cluster else None
     if draft.cluster is None or draft.cluster.existing or machine is None:
         return

@@ -15,8 +15,8 @@ from infra.stack.programs import (
 )
 from infra.stack.settings.errors import FieldError
 from infra.stack.settings.jobs import ContainerJob, Functions, JobSettings, Pathways
-from infra.stack.settings.partial import each
 from infra.stack.settings.schema import DATASETS_FOLDER
+from infra.stack.settings.sections import each
 from infra.stack.settings.stack import Draft, Shapes, join_names
 from infra.stack.tpu import SliceShape, all_shapes
 from workloads.spec import METRICS_PORT
@@ -61,7 +61,6 @@ def _ports(path: str, job: ContainerJob) -> Iterator[FieldError]:
 
 
 def _room(path: str, job: ContainerJob, draft: Draft, shapes: Shapes) -> Iterator[FieldError]:
-    """Yield what does not fit on a host, or on the head."""
     if job.backend == "pathways":
         for name in sorted(job.resources.model_fields_set):
             expected, got = "nothing with backend: pathways, where the program runs on the head", job.resources

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 
 from infra.stack.settings.errors import FieldError, show
 from infra.stack.settings.jobs import AnyJob
-from infra.stack.settings.partial import each
 from infra.stack.settings.schema import ExistingCluster, SliceGroup
+from infra.stack.settings.sections import each
 from infra.stack.settings.stack import Draft
-from infra.stack.zones import is_zone
+from infra.stack.settings.values import is_zone
 from workloads.spec import Spec
 
 _OF_KUEUE = ("fair_sharing", "ready_minutes", "recovery_minutes", "requeueing")
@@ -47,7 +47,6 @@ def _no_second_network(path: str, group: SliceGroup) -> Iterator[FieldError]:
 
 
 def _own(draft: Draft, found: ExistingCluster) -> Iterator[FieldError]:
-    """Yield the settings of clusters that the stack creates."""
     assert draft.cluster
     name = found.name
     own = sorted(draft.cluster.model_fields_set - {"name", "existing"})
@@ -86,7 +85,6 @@ def _group(path: str, group: SliceGroup, *, in_own_cluster: bool) -> Iterator[Fi
 
 
 def _written(path: str, section: Spec, keys: Sequence[str], expected: str) -> Iterator[FieldError]:
-    """Yield an error for each of these keys that the stack file contains."""
     for key in keys:
         if key in section.model_fields_set:
             yield FieldError(f"{path}.{key}", expected, show(getattr(section, key)), _REMOVE)

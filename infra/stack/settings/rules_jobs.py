@@ -14,8 +14,8 @@ from infra.stack.programs import TAKEN_PREFIXES, TAKEN_VARIABLES
 from infra.stack.settings import rules_containers
 from infra.stack.settings.errors import FieldError, expectation, from_validation, nearest
 from infra.stack.settings.jobs import AnyJob, ContainerJob, HostShare, JobSettings, Section, TrainingJob, group_order
-from infra.stack.settings.partial import WrongValueError, each
 from infra.stack.settings.schema import DATASETS_FOLDER, SliceGroup
+from infra.stack.settings.sections import WrongValueError, each
 from infra.stack.settings.stack import Draft, DraftJob, Shapes, check_name, join_names
 from infra.stack.settings.values import NAMESPACE, PROJECT_OF_SANDBOX, SECRETS, VARIABLE, VARIABLE_RULE, Hidden
 from infra.stack.submission import assemble, optimizer_spec, training_spec
@@ -71,11 +71,6 @@ def _job(path: str, job: AnyJob, draft: Draft, shapes: Shapes) -> Iterator[Field
             yield from rules_containers.check_container(path, job, draft, shapes)
 
 
-def shape_of(job: JobSettings, shapes: Shapes) -> SliceShape | None:
-    """Return the shape of the job's slices, if it is known. Raise WrongValueError if the job names no group."""
-    return shapes.get(job.slices.group)
-
-
 def _name(path: str, job: JobSettings) -> Iterator[FieldError]:
     if job.name == TEAMS_FOLDER:
         expected = f"a name other than {TEAMS_FOLDER}, the folder of all teams in the bucket"
@@ -114,7 +109,6 @@ def _names(entry: DraftJob, draft: Draft) -> Iterator[FieldError]:
 
 
 def _written_groups(path: str, slices: object) -> Iterator[tuple[str, object]]:
-    """Yield the groups that the job names, with their paths."""
     written = cast(Section, slices)
     yield f"{path}.slices.group", written.get("group")
     fallback = written.get("fallback")
@@ -185,7 +179,6 @@ def _capacities(path: str, groups: Mapping[str, SliceGroup]) -> Iterator[FieldEr
 
 
 def _preset(entry: DraftJob) -> Iterator[FieldError]:
-    """Yield the error of an unknown preset, even if something else in the job could not be read."""
     preset = entry.written.get("preset")
     if isinstance(preset, str) and preset not in preset_names():
         expected = f"one of the presets {', '.join(preset_names())}"
@@ -193,7 +186,6 @@ def _preset(entry: DraftJob) -> Iterator[FieldError]:
 
 
 def _training(path: str, job: TrainingJob, draft: Draft, shapes: Shapes) -> Iterator[FieldError]:
-    """Yield the errors of a training job."""
     yield from each(
         _backend(path, job),
         _data(path, job),
@@ -268,7 +260,6 @@ def _tracker(path: str, job: TrainingJob, secrets: Collection[str]) -> Iterator[
 
 
 def _sections(path: str, job: TrainingJob, shapes: Shapes) -> Iterator[FieldError]:
-    """Yield the errors of the sections that change the preset, and of the sizes of the whole job."""
     if job.preset not in preset_names():
         return
     preset, wrong = load_preset(job.preset), list[FieldError]()
@@ -289,7 +280,7 @@ def _sections(path: str, job: TrainingJob, shapes: Shapes) -> Iterator[FieldErro
         return
     adapters = list(_adapters(path, job, preset) if training_spec(job, preset).lora else ())
     yield from adapters
-    if not adapters and (shape := shape_of(job, shapes)):
+    if not adapters and (shape := shapes.get(job.slices.group)):
         yield from _fit(path, job, shape, preset)
 
 
@@ -372,8 +363,7 @@ def _marks(path: str, value: object) -> Iterator[str]:
 def _assembled(job: TrainingJob, shape: SliceShape, preset: Preset) -> JobSpec:
     """Return the job's specification, even if it has no data yet.
 
-    Raises:
-        ValidationError: its sizes do not fit its slices.
+    Raise ValidationError if its sizes do not fit its slices.
     """
     with_data = job if job.data or preset.data else job.model_copy(update={"data": _ANY_DATA})
     return assemble(with_data, shape, preset, storage_root="gs://bucket")

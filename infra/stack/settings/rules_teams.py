@@ -9,10 +9,10 @@ from infra.stack.cost import dollars, group_bill, group_rate, job_group_bills, t
 from infra.stack.names import JOBSET_NAMESPACE, KUEUE_NAMESPACE
 from infra.stack.settings.errors import FieldError
 from infra.stack.settings.jobs import HOURS_PER_YEAR, JobSettings
-from infra.stack.settings.partial import WrongValueError, each
 from infra.stack.settings.schema import Team
+from infra.stack.settings.sections import WrongValueError, each
 from infra.stack.settings.stack import Draft, Shapes, check_name, join_names
-from infra.stack.zones import is_zone
+from infra.stack.settings.values import is_zone
 
 _RESERVED_NAMES = {"default": "Kubernetes", KUEUE_NAMESPACE: "Kueue", JOBSET_NAMESPACE: "JobSet"}
 _RESERVED = {"kube-": "Kubernetes", "gke-": "GKE", "gmp-": "Managed Prometheus"}
@@ -63,7 +63,6 @@ def _groups(path: str, team: Team, draft: Draft) -> Iterator[FieldError]:
 
 
 def _sum(group: str, draft: Draft) -> Iterator[FieldError]:
-    """Yield the error of quotas that are larger than their group together."""
     given = sum(team.quota[group].chips for team in draft.teams.values() if group in team.quota)
     chips = draft.slices[group].chips
     if given > chips:
@@ -161,7 +160,6 @@ def _priced_groups(draft: Draft) -> Iterator[FieldError]:
 
 
 def _find_unpriced(name: str, draft: Draft) -> Iterator[FieldError]:
-    """Yield an error if a slice group would be bought on demand at an unknown price."""
     cloud, group = draft.cloud, draft.slices[name]
     # A price depends on the zone, which is reported if it is wrong.
     if cloud is None or not group.capacity.full_price or not is_zone(group.zone_in(cloud), cloud.region):
@@ -192,8 +190,6 @@ def _per_hour(draft: Draft, shapes: Shapes) -> Iterator[FieldError]:
 
 @dataclass(frozen=True)
 class _Priced:
-    """A job and its largest possible cost."""
-
     path: str
     job: JobSettings
     usd_per_hour: float

@@ -1,12 +1,25 @@
-"""Reads the sections of a stack file, as far as they are valid, as the `Draft` that all rules check."""
+"""Reads the sections of a stack file, as far as they are valid, as the `Draft` that all rules check.
+
+A section with wrong keys is read without them, so that its other keys are checked in the same run.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import cast
+from functools import cache
+from typing import Any, ClassVar, cast
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError, create_model
 
-from infra.stack.settings.errors import FieldError, expectation, missing_key, nearest, no_entries, show, write_one
+from infra.stack.settings.errors import (
+    FieldError,
+    expectation,
+    from_validation,
+    missing_key,
+    nearest,
+    no_entries,
+    show,
+    write_one,
+)
 from infra.stack.settings.jobs import (
     SWEEP_KEY,
     AnyJob,
@@ -17,11 +30,71 @@ from infra.stack.settings.jobs import (
     sweep_errors,
     sweep_runs,
 )
-from infra.stack.settings.partial import WrongValueError, read_section, unread
 from infra.stack.settings.schema import Budget, Cloud, Cluster, Datasets, Network, Prices, Scheduling, SliceGroup, Team
 from infra.stack.settings.stack import Draft, DraftJob
 from infra.stack.settings.values import SECRETS, GroupName, TeamName
 from workloads.spec import Spec, preset_names
+
+
+class WrongValueError(Exception):
+    """Raised by a check that needs a value which is itself wrong, and was reported already."""
+
+
+class _Partial(BaseModel):
+    """A section of which some values are wrong. Nothing can use those."""
+
+    wrong_values: ClassVar[frozenset[str]] = frozenset()
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in type(self).wrong_values:
+            raise WrongValueError(name)
+        return super().__getattribute__(name)
+
+
+def read_section[S: Spec](value: object, path: str, model: type[S]) -> tuple[S | None, list[FieldError]]:
+    """Return the section at `path` and its errors.
+
+    Unknown keys are left out. Wrong and missing values raise WrongValueError when they are used. The section is `None`
+    if it is not a mapping, or if its values contradict each other.
+    """
+    try:
+        return model.model_validate(value), []
+    except ValidationError as error:
+        errors = from_validation(error, path, model)
+        wrong = {str(detail["loc"][0]) if detail["loc"] else "" for detail in error.errors()}
+    if not isinstance(value, Mapping):
+        return None, errors
+    written = cast(Mapping[str, object], value)
+    wrong &= model.model_fields.keys() | {""}
+    readable = {key: item for key, item in written.items() if key not in wrong}
+    try:
+        return _without(model, frozenset(wrong)).model_validate(readable, extra="ignore"), errors
+    except (ValidationError, WrongValueError):
+        return None, errors
+
+
+def unread[S: Spec](model: type[S]) -> S:
+    """Return a section of which no value could be read."""
+    return _without(model, frozenset(model.model_fields)).model_validate({})
+
+
+@cache
+def _without[S: Spec](model: type[S], wrong: frozenset[str]) -> type[S]:
+    """Return a class of sections whose `wrong` values are not read."""
+    if not wrong - {""}:
+        return model
+    values: dict[str, Any] = {name: (Any, None) for name in wrong - {""}}
+    made = create_model(model.__name__, __base__=(_Partial, model), **values)
+    cast(type[_Partial], made).wrong_values = wrong
+    return cast(type[S], made)
+
+
+def each(*checks: Iterator[FieldError]) -> Iterator[FieldError]:
+    """Yield the errors of all checks. A check that needs a wrong value ends there, and the others go on."""
+    for check in checks:
+        with suppress(WrongValueError):
+            yield from check
+
 
 JOBS, SHORT_FORM = "jobs", "job"
 """The section of all jobs, and the short form for a single training job."""
@@ -113,7 +186,6 @@ def read_draft(sections: Sections) -> Draft:
 
 
 def _jobs(sections: Sections) -> tuple[DraftJob, ...]:
-    """Return the jobs in the order of their names, and add their errors to `sections`."""
     raw = sections.raw
     if SHORT_FORM in raw and JOBS in raw:
         sections.errors.append(FieldError(SHORT_FORM, "either jobs or, for one training job, job", "both", _MOVE))
@@ -181,7 +253,6 @@ def _sweep_or_job(sections: Sections, name: str, value: object) -> Iterator[Draf
 
 
 def _same_names(jobs: list[DraftJob]) -> Iterator[FieldError]:
-    """Yield an error for each run of a sweep that has the name of another job."""
     paths: dict[str, str] = {}
     for entry in jobs:
         with suppress(WrongValueError):
@@ -242,7 +313,6 @@ def kind_of(written: Section) -> object:
 
 
 def _named_entries(section: object) -> dict[str, Mapping[str, object]]:
-    """Return the entries of each entry. YAML also has keys that are no names, such as null and numbers."""
     entries = cast(Mapping[object, object], entries_of(section))
     return {name: entries_of(entry) for name, entry in entries.items() if isinstance(name, str)}
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import get_args
+from typing import Any, Self, get_args
 
 from pydantic import InstanceOf
 
@@ -104,7 +104,21 @@ def written_folders(
     return by_namespace | ({ON_HOSTS: on_hosts} if on_hosts else {})
 
 
-class Settings(Options):
+class _Sections:
+    slices: Mapping[str, SliceGroup]
+    datasets: Datasets | None
+
+    @property
+    def mounted_bucket(self) -> str | None:
+        """Return the bucket with training data that pods see as a folder."""
+        return self.datasets.bucket if self.datasets and self.datasets.mount else None
+
+    def groups_of(self, job: JobSettings) -> Mapping[str, SliceGroup]:
+        """Return the slice groups that the job may run on, the preferred one first."""
+        return {name: self.slices[name] for name in job.slices.groups}
+
+
+class Settings(_Sections, Options):
     """A whole valid stack file, as `infra.stack.settings.read` returns it."""
 
     cloud: Cloud
@@ -162,11 +176,6 @@ class Settings(Options):
         return any(group.second_network for group in self.slices.values())
 
     @property
-    def mounted_bucket(self) -> str | None:
-        """Return the bucket with training data that pods see as a folder."""
-        return self.datasets.bucket if self.datasets and self.datasets.mount else None
-
-    @property
     def dataset_bucket(self) -> str | None:
         return self.datasets.bucket if self.datasets else None
 
@@ -215,10 +224,6 @@ class Settings(Options):
         """Return the job's first slice group; the groups that it may fall back to have equal slices."""
         return self.slices[job.slices.group]
 
-    def groups_of(self, job: JobSettings) -> Mapping[str, SliceGroup]:
-        """Return the slice groups that the job may run on, the preferred one first."""
-        return {name: self.slices[name] for name in job.slices.groups}
-
     def secrets_of(self, job: JobSettings) -> tuple[str, ...]:
         """Return the names of the secrets that the job's pods get."""
         return tuple(sorted(self.secrets if job.secrets is None else set(job.secrets)))
@@ -226,3 +231,58 @@ class Settings(Options):
 
 def _head_size(runtime: Pathways) -> Resources:
     return Resources(1000 * runtime.head_vcpus, 1024 * runtime.head_memory_gib)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FleetSpec(_Sections):
+    """What a `Fleet` declares, and what all that runs on it needs to know: jobs of the same program or of another one,
+    submitted jobs, and function calls."""
+
+    cloud: Cloud
+    """Project, region and zone of the cluster."""
+    slices: Mapping[str, SliceGroup]
+    """Slice groups by name."""
+    teams: Mapping[str, Team]
+    """Teams by name. A job needs only its own team."""
+    bucket: str
+    """Name of the checkpoint bucket, in the region of the slices."""
+    scheduling: Scheduling = Scheduling()
+    """Settings of all queues. Jobs need only `placement`."""
+    prices: Prices = Prices()
+    """Contract prices. Default: list prices."""
+    datasets: Datasets | None = None
+    """Bucket with training data, which trainers may read. Default: none."""
+    prefix: str = ""
+    """Prefix of the names that every stack would give alike, such as `research-`, in a cluster that others use too.
+    Default: none, as in a stack's own cluster."""
+    restarts_slices: bool = False
+    """Whether JobSet can restart one slice and leave the others, by its feature gate RestartJob. Default: no."""
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """Return the fleet of a stack file."""
+        return cls(
+            cloud=settings.cloud,
+            slices=settings.slices,
+            teams=settings.teams,
+            bucket=settings.checkpoint_bucket,
+            scheduling=settings.scheduling,
+            prices=settings.prices,
+            datasets=settings.datasets,
+            prefix=settings.prefix,
+            restarts_slices=settings.cluster.installs_jobset,
+        )
+
+    def draft(self, **others: Any) -> Draft:
+        """Return its sections as those of a stack file, which the rules check, with other fields of the draft."""
+        return Draft(
+            cloud=self.cloud,
+            slices=self.slices,
+            written_slices={name: group.model_dump() for name, group in self.slices.items()},
+            teams=self.teams,
+            written_teams={name: team.model_dump() for name, team in self.teams.items()},
+            datasets=self.datasets,
+            scheduling=self.scheduling,
+            prices=self.prices,
+            **others,
+        )

@@ -13,9 +13,8 @@ from pydantic import TypeAdapter, ValidationError
 from infra.stack.settings.errors import FieldError, from_validation, missing_key, nearest, unknown_key
 from infra.stack.settings.schema import SliceGroup
 from infra.stack.settings.stack import Settings
-from infra.stack.settings.values import ClusterName, ProjectName
+from infra.stack.settings.values import ZONES, ClusterName, ProjectName
 from infra.stack.tpu import SliceShape, generations, interpret, resolve
-from infra.stack.zones import ZONES
 from workloads.spec import Spec, load_preset
 
 TEAM, JOB = "research", "tiny"
@@ -117,7 +116,6 @@ def expand(values: Mapping[str, object], stack: str) -> Expanded:
 
 
 def _no_section(key: str) -> FieldError:
-    """Return the error of a key that is neither a value of a starter nor a section."""
     error = unknown_key("", key, Starter.model_fields)
     if key not in SliceGroup.model_fields:
         return error

@@ -274,7 +274,6 @@ def _with_swept(
 
 
 def _entries(node: yaml.Node | None) -> Iterator[tuple[yaml.ScalarNode, yaml.Node]]:
-    """Yield the entries of a mapping, those that it merges first."""
     if not isinstance(node, yaml.MappingNode):
         return
     for key, value in node.value:

@@ -18,8 +18,8 @@ from cli.doctor.checks import Check, Google, NotAsked, Scope, Verdict
 from cli.doctor.doctor import examine
 from cli.sandbox_folder import default_sandbox
 from infra.cluster.kubernetes import ApiServer, Json
+from infra.stack.controllers import JOBSET, KUEUE
 from infra.stack.cost import BILL_OUTPUT, bill
-from infra.stack.releases import JOBSET, KUEUE
 from infra.stack.settings.stack import Settings
 from tests.cli.api_server import serving
 

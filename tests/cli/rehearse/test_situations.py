@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.kueue_decisions import kueue
-from cli.rehearse import job_file
+from cli.rehearse import submission
 from cli.rehearse.rehearse import rehearse_file
 from infra.cluster import kueue_objects
 from tests.cli.rehearse import recorded
@@ -42,7 +42,7 @@ def test_what_is_rehearsed_is_what_kueue_did_or_is_not_known(
         case = cases[each.case]
         api = Recorded.of_decided(each, configurations[case.config])
         (tmp_path / "job.json").write_text(json.dumps(case.next))
-        file = job_file.read(tmp_path / "job.json", case.name, case.name)
+        file = submission.read(tmp_path / "job.json", case.name, case.name)
         (said,) = rehearse_file(file, kueue_objects.read(api, case.name))
         differing += each.differences(case, said)
     assert not differing, "\n".join(differing)

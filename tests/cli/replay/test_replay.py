@@ -184,7 +184,7 @@ def test_the_workloads_of_a_cluster_are_replayed_on_its_own_queues(
     on_cluster: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = datetime.fromisoformat("2026-01-06T20:00:00Z").timestamp()
-    monkeypatch.setattr("cli.replay.command.time", SimpleNamespace(time=lambda: now))
+    monkeypatch.setattr("cli.replay.time", SimpleNamespace(time=lambda: now))
     status = {"type": "Admitted", "status": "True", "reason": "x", "lastTransitionTime": "2026-01-05T12:00:01Z"}
     ended = {**status, "type": "Finished", "lastTransitionTime": "2026-01-05T15:00:01Z"}
     jobs = [workload(f"j{index}", 16) for index in range(3)]

@@ -7,8 +7,14 @@ import pytest
 import yaml
 
 from infra.cluster.kubernetes import Json
-from infra.existing import controllers
-from infra.existing.needs import Needs
+from infra.existing.checks import (
+    Needs,
+    configuration_doubts,
+    configuration_errors,
+    controller,
+    controller_errors,
+    counted,
+)
 from infra.stack.manifests import configuration
 from infra.stack.settings.errors import FieldError
 from infra.stack.settings.read import parse
@@ -44,15 +50,15 @@ def test_a_controller_is_found_by_its_image_and_its_version_by_tag_or_label(
     image: str, label: str, version: str
 ) -> None:
     others = [deployment("registry.k8s.io/jobset/jobset:v0.12.0"), deployment("kueue-exporter:v1.2.3")]
-    found = controllers.controller("kueue", [*others, deployment(image, "queues", label)])
+    found = controller("kueue", [*others, deployment(image, "queues", label)])
     assert found is not None
     assert (found.version, found.config_map) == (version, "/api/v1/namespaces/queues/configmaps/settings")
-    assert controllers.controller("kueue", others) is None
+    assert controller("kueue", others) is None
 
 
 def errors(how: Any, found: Json | None, served: list[str] = SERVED) -> list[FieldError]:
-    kueue = controllers.controller("kueue", [found] if found else [])
-    return list(controllers.controller_errors("kueue", how, kueue, served))
+    kueue = controller("kueue", [found] if found else [])
+    return list(controller_errors("kueue", how, kueue, served))
 
 
 def test_a_controller_is_taken_as_found_or_installed_as_the_stack_file_says() -> None:
@@ -75,9 +81,9 @@ def test_an_old_controller_or_one_without_the_api_version_is_refused() -> None:
 def test_the_configuration_is_read_from_the_config_map_and_without_one_has_the_defaults(needs: Needs) -> None:
     text = yaml.safe_dump({"resources": {"excludeResourcePrefixes": ["cpu", "mem"]}})
     config = configuration({"data": {"controller_manager_config.yaml": text}})
-    assert controllers.counted(config) == ()
-    assert controllers.counted(configuration(None)) == ("cpu", "memory")
-    assert not list(controllers.configuration_errors({}, needs, SERVED))
+    assert counted(config) == ()
+    assert counted(configuration(None)) == ("cpu", "memory")
+    assert not list(configuration_errors({}, needs, SERVED))
 
 
 def test_what_a_kueue_of_others_lacks_is_refused_because_the_stack_does_not_change_it(needs: Needs) -> None:
@@ -88,13 +94,13 @@ def test_what_a_kueue_of_others_lacks_is_refused_because_the_stack_does_not_chan
         "featureGates": {"TopologyAwareScheduling": False},
     }
     asking = replace(needs, placement="topology-aware", queued=True)
-    found = [error.path for error in controllers.configuration_errors(config, asking, SERVED)]
+    found = [error.path for error in configuration_errors(config, asking, SERVED)]
     kueue = "cluster.existing.kueue"
     assert found == [kueue, kueue, "scheduling.fair_sharing", "scheduling.placement", kueue]
 
 
 def test_a_kueue_that_does_not_wait_for_pods_is_a_doubt() -> None:
-    assert list(controllers.configuration_doubts({}, "0.18.1"))
-    assert not list(controllers.configuration_doubts({}, "0.19.2"))
-    assert not list(controllers.configuration_doubts({"waitForPodsReady": {"timeout": "5m"}}, "0.18.1"))
-    assert list(controllers.configuration_doubts({"waitForPodsReady": {"enable": False}}, "0.18.1"))
+    assert list(configuration_doubts({}, "0.18.1"))
+    assert not list(configuration_doubts({}, "0.19.2"))
+    assert not list(configuration_doubts({"waitForPodsReady": {"timeout": "5m"}}, "0.18.1"))
+    assert list(configuration_doubts({"waitForPodsReady": {"enable": False}}, "0.18.1"))

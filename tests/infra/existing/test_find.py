@@ -6,8 +6,8 @@ import pytest
 
 from infra.cluster.kubernetes import ApiError, ApiServer, Json
 from infra.existing import find
+from infra.existing.checks import PoolsNeeded
 from infra.existing.claims import POOLS, claims
-from infra.existing.needs import PoolsNeeded
 from infra.stack.names import NODE_POOL_LABEL
 from infra.stack.settings.errors import SettingsError
 from infra.stack.settings.read import parse

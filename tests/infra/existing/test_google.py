@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from infra.existing.google import cluster_doubts, cluster_errors, dns_endpoint, subnet_errors
-from infra.existing.needs import Needs
+from infra.existing.checks import Needs, cluster_doubts, cluster_errors, dns_endpoint, subnet_errors
 from infra.stack.settings.read import parse
 from infra.stack.settings.schema import ExistingNetwork
 from tests.infra.recording import DNS_ENDPOINT, stack_values

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from infra.monitoring import controller_monitoring
+from infra.stack.controllers import JOBSET, KUEUE
 from infra.stack.names import COLLECTORS_NAMESPACE, JOBSET_NAMESPACE, KUEUE_NAMESPACE
-from infra.stack.releases import JOBSET, KUEUE
 from sandbox import builds
 from sandbox.providers.charts import render
 from tests.chain.stack import ignore

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from infra.monitoring import load_declared
-from infra.stack.releases import JOBSET, KUEUE
+from infra.stack.controllers import JOBSET, KUEUE
 from multislice_run.exposition import FAMILIES
 from sandbox.programs import TOOLS
 from workloads.report.goodput import Cause

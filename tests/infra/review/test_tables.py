@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
+from infra.review.answers import submission_tables, tables
 from infra.review.review import Known, review
 from infra.review.table import as_text
-from infra.review.tables import submission_tables, tables
 from infra.stack.cost import bill
 from infra.stack.settings.read import parse
 from tests.infra.one_job import unnamed

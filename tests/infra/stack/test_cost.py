@@ -19,9 +19,8 @@ from infra.stack.cost import (
     read_bill,
     usd_per_job_hour,
 )
-from infra.stack.fleet import FleetSpec
 from infra.stack.settings.read import parse
-from infra.stack.settings.stack import Settings
+from infra.stack.settings.stack import FleetSpec, Settings
 from infra.stack.tpu import generations
 from tests.infra.legal_values import legal_values
 from tests.infra.one_job import only_group, only_job

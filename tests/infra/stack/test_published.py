@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from infra.cluster.kubernetes import ApiServer
-from infra.cluster.team_record import read_published
+from infra.cluster.stacks import read_published
 from infra.stack.names import PUBLISHED_KEY
 from infra.stack.published import Published, RecordError, join_records
 from infra.stack.settings.read import parse

@@ -3,11 +3,11 @@
 from dataclasses import replace
 from typing import Any
 
+from infra.stack.job_objects import KEPT_SECONDS, CallJob, call_jobset, call_secret, call_spec_of
 from infra.stack.jobset import render
 from infra.stack.names import METRICS_PORT_NAME
 from infra.stack.published import Published
 from infra.stack.settings.read import parse
-from infra.stack.submitted import KEPT_SECONDS, CallJob, call_jobset, call_secret, call_spec_of
 from tests.infra.one_job import only_submission, template_of
 from tests.infra.recording import Values
 from workloads.spec import CALL_KEY_VARIABLE, Backend, CallSpec, SliceSpec

@@ -4,7 +4,7 @@ from typing import Any
 
 from infra.stack.access import network_policy
 from infra.stack.settings.schema import Network
-from policy.plan import NAMESPACE, SERVICE, Declared
+from policy.rule import NAMESPACE, SERVICE, Declared
 from tests.policy.example import Example, declared
 from tests.policy.examples.plan import alone, cluster, configuration, having, namespace, several
 

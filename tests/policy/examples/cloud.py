@@ -1,6 +1,6 @@
 """Plans that keep and break the rules of `policy.rules.cloud`."""
 
-from policy.plan import BILLING_BUDGET, FIREWALL, Declared
+from policy.rule import BILLING_BUDGET, FIREWALL, Declared
 from tests.policy.example import Example, declared
 from tests.policy.examples.plan import alone, among, bucket, cluster, repository, several, spot_pool, system_pool
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from policy.plan import BUCKET, CLUSTER, JOB_SET, NAMESPACE, NODE_POOL, REPOSITORY, Declared
+from policy.rule import BUCKET, CLUSTER, JOB_SET, NAMESPACE, NODE_POOL, REPOSITORY, Declared
 from tests.policy.example import Example, declared
 
 type Make = Callable[[str], Declared]

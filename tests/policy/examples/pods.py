@@ -3,7 +3,7 @@
 from typing import Any
 
 from infra.stack.pods import CONFINED_CONTAINER, CONFINED_POD, TOKEN_SECONDS
-from policy.plan import CONFIG_MAP, Declared
+from policy.rule import CONFIG_MAP, Declared
 from tests.policy.example import Example, declared
 from tests.policy.examples.plan import POD, Path, broken, having, job_set, several
 from workloads.spec import API_ACCESS_PATH

@@ -5,7 +5,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from kubernetes.utils.quantity import parse_quantity
 
-from policy.plan import Declared
+from policy.rule import Declared
 from policy.slices import quantity
 from tests.policy.example import declared, says
 from tests.policy.examples import EXAMPLES

@@ -1,6 +1,6 @@
 import pytest
 
-from policy.plan import NotKnownYetError, Unknown
+from policy.rule import NotKnownYetError, Unknown
 from tests.policy.example import says
 from tests.policy.examples.plan import cluster, flex_start_pool, having, spot_pool, system_pool
 

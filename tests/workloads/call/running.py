@@ -9,9 +9,8 @@ from typing import Any
 
 from cli.hosts import Hosts, start_program
 from multislice.call import filter_lines
-from multislice.outcome import Outcome, host_failure, read_outcome
-from multislice.packing import pack
-from multislice.project import Project
+from multislice.errors import Outcome, host_failure, read_outcome
+from multislice.packing import Project, pack
 from tests.checkout import ROOT
 from workloads.call.folder import CallFolder, Seals, new_keys
 from workloads.call.host import head_of

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from infra.review.admission import live, manifests
+from infra.review.admission import manifests
 from infra.stack import kueue
 from infra.stack.settings.read import parse
 from tests.infra.recording import stack_values
@@ -26,7 +26,7 @@ def test_queues_of_a_stack_are_read_as_for_its_own_rehearsal(name: str) -> None:
     settings = parse(stack_values(name))
     for team, found in settings.teams.items():
         queue = kueue.cluster_queue(team, found, settings.slices, settings.scheduling.placement)
-        assert live.chip_queue(queue) == manifests.queue(queue)
+        assert manifests.chip_queue(queue) == manifests.queue(queue)
 
 
 def test_both_versions_of_the_api_say_the_same() -> None:
@@ -38,28 +38,30 @@ def test_both_versions_of_the_api_say_the_same() -> None:
         admissionChecksStrategy={"admissionChecks": [{"name": "dws"}]},
         flavorFungibility={"whenCanBorrow": "MayStopSearch", "whenCanPreempt": "MayStopSearch"},
     )
-    found = live.chip_queue(old)
+    found = manifests.chip_queue(old)
     assert found
-    assert found == live.chip_queue(new)
+    assert found == manifests.chip_queue(new)
     assert (found.cohort, found.checked_flavors, found.when_can_preempt) == ("x", {"v6e"}, "MayStopSearch")
 
 
 def test_only_chips_count_and_missing_settings_have_kueues_defaults() -> None:
-    found = live.chip_queue(_queue())
+    found = manifests.chip_queue(_queue())
     assert found
     ((quota,), cohort) = found.flavors, found.cohort
     assert (quota.flavor, quota.nominal, quota.borrowing_limit, cohort) == ("v6e", 16, 8, None)
     assert (found.within_queue, found.reclaim, found.when_can_preempt) == ("Never", "Never", "TryNextFlavor")
-    assert live.chip_queue({"metadata": {"name": "cpus"}, "spec": {}}) is None
+    assert manifests.chip_queue({"metadata": {"name": "cpus"}, "spec": {}}) is None
 
 
 def test_an_inactive_queue_admits_nothing_and_a_drained_one_stops_its_workloads() -> None:
     inactive = {"conditions": [{"type": "Active", "status": "False"}]}
-    stops = [live.chip_queue({**_queue(**spec), "status": inactive}) for spec in ({}, {"stopPolicy": "HoldAndDrain"})]
+    stops = [
+        manifests.chip_queue({**_queue(**spec), "status": inactive}) for spec in ({}, {"stopPolicy": "HoldAndDrain"})
+    ]
     assert [queue and queue.stop_policy for queue in stops] == ["Hold", "HoldAndDrain"]
 
 
 def test_queues_of_one_cohort_belong_together() -> None:
     queues = [_queue("a", cohort="x"), _queue("b", cohortName="x"), _queue("c"), _queue("d")]
-    assert [each["metadata"]["name"] for each in live.related(queues, "a")] == ["a", "b"]
-    assert [each["metadata"]["name"] for each in live.related(queues, "c")] == ["c"]
+    assert [each["metadata"]["name"] for each in manifests.related(queues, "a")] == ["a", "b"]
+    assert [each["metadata"]["name"] for each in manifests.related(queues, "c")] == ["c"]

@@ -4,11 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from infra.review.admission.situation import FlavorQuota, Queue
-from infra.review.replay.drawn import Distribution, draw
 from infra.review.replay.fleet import Fleet, Group
 from infra.review.replay.results import Summary, summarize
 from infra.review.replay.simulation import Conditions, Replayed, replay
-from infra.review.replay.trace import Job, Trace, places
+from infra.review.replay.trace import Distribution, Job, Trace, draw, places
 from tests.infra.review.admission.situations import queue
 
 USUAL: dict[str, Any] = {

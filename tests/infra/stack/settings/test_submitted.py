@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
+from infra.stack.job_objects import submitted_jobset
 from infra.stack.published import Published
 from infra.stack.settings.errors import SettingsError
 from infra.stack.settings.read import parse
 from infra.stack.settings.submitted import read_submitted
-from infra.stack.submitted import submitted_jobset
 from tests.infra.one_job import template_of, unnamed
 from tests.infra.recording import Values, stack_values
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from infra.review.answers import tables
 from infra.review.review import review
-from infra.review.tables import tables
 from infra.stack.cost import SweepBill, bill
 from infra.stack.settings import jobs
 from infra.stack.settings.jobs import ContainerJob

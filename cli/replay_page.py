@@ -3,9 +3,8 @@
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from infra.review.replay.results import Summary, chips_over_time
+from infra.review.replay.results import Summary, chips_over_time, measures, names_of_fleets, span, verdict
 from infra.review.replay.simulation import Replayed
-from infra.review.replay.tables import measures, names_of_fleets, span, verdict
 from workloads.report.chart import Bar, Line, bars, element, line_chart
 from workloads.report.page import document, quiet, section, tiles
 

@@ -12,27 +12,32 @@ from rich.console import Console
 
 from cli import stack_file
 from cli.answer import NEGATIVE, Form, Halt, as_json, waiting, write
-from cli.rehearse.price import price
 from cli.rehearse.rehearse import fair_sharing, no_answer
-from cli.selected import default_stack
+from cli.stack_file import default_stack
 from infra.cluster import kueue_objects
 from infra.cluster.kubernetes import UNREACHABLE, ApiServer
-from infra.cluster.kueue_objects import KueueObjects, NoKueueError
-from infra.review.admission.situation import PodSet
-from infra.review.replay.drawn import Distribution, draw
+from infra.cluster.kueue_objects import KueueObjects, NoKueueError, price
 from infra.review.replay.fleet import Fleet, fleet_of_cluster, fleet_of_stack
-from infra.review.replay.results import summarize
-from infra.review.replay.search import BoundsError, axes, search
-from infra.review.replay.simulation import Conditions, Replayed, replay
-from infra.review.replay.tables import missed, search_tables, tables
-from infra.review.replay.trace import Trace, TraceError, check_size, misplaced, places, read_csv, write_csv
+from infra.review.replay.results import summarize, tables
+from infra.review.replay.search import BoundsError, axes, missed, search, search_tables
+from infra.review.replay.simulation import Conditions, replay
+from infra.review.replay.trace import (
+    Distribution,
+    Trace,
+    TraceError,
+    check_size,
+    draw,
+    misplaced,
+    places,
+    read_csv,
+    write_csv,
+)
 from infra.review.replay.workloads import read_workloads
 from infra.stack.manifests import Object
 from infra.stack.settings.errors import FieldError, count_errors, from_validation
 from infra.stack.settings.yaml_file import read_yaml, shown
 
 _MAX_ERRORS = 50
-"""Number of errors of a trace to show."""
 _SPOT = "Google's interruptions of spot are not simulated; include them in --failures-per-day"
 _KINDS = "a .csv, .json or .yaml file"
 
@@ -50,46 +55,43 @@ class Asked:
     save_hours: float | None
     starved_hours: float
     conditions: Conditions
+    page: Path | None
+    save_trace: Path | None
+    bounds: Sequence[str]
+    """What to search, if anything."""
+    p90_hours: float | None
 
 
-def command(
-    asked: Asked,
-    page: Path | None,
-    save_trace: Path | None,
-    bounds: Sequence[str],
-    p90_hours: float | None,
-    form: Form,
-    console: Console,
-) -> int:
+def command(asked: Asked, form: Form, console: Console) -> int:
     """Print what happens to the jobs of a trace. Return the exit status.
 
     Raise Halt with all errors of the trace, or if a file or the cluster cannot be read.
     """
-    if bounds and page:
+    if asked.bounds and asked.page:
         raise Halt("expected at most one of --search and --page, got both; a search draws no charts")
-    if p90_hours is not None and not bounds:
+    if asked.p90_hours is not None and not asked.bounds:
         raise Halt("expected --search with --p90-hours, got none; add what to search")
     objects = _objects(asked) if any(asked.cluster) else None
     if objects and asked.stack and asked.against:
         raise Halt("expected at most one of --stack and --against with a cluster's own queues, got both")
     fleets = _fleets(asked, objects)
     trace = _trace(asked, objects, fleets)
-    if save_trace:
-        _save(save_trace, lambda path: write_csv(trace, path))
-    if bounds:
-        return _search(trace, fleets[-1], asked, bounds, p90_hours, form, console)
+    if asked.save_trace:
+        _save(asked.save_trace, lambda path: write_csv(trace, path))
+    if asked.bounds:
+        return _search(trace, fleets[-1], asked, form, console)
     with waiting("replaying"):
-        found = [_replayed(trace, fleet, asked) for fleet in fleets]
+        found = [replay(trace, fleet, asked.conditions, places(trace, fleet)) for fleet in fleets]
     summaries = [summarize(each, asked.starved_hours) for each in found]
     answer = {
         "trace": {"source": trace.source, "jobs": len(trace.jobs), "days": trace.hours / 24, "notes": trace.notes}
     }
     notes = _notes(trace, fleets, asked.conditions)
-    if page:
+    if asked.page:
         # Only a page needs the modules of the charts.
-        from cli.replay.page import page as made
+        from cli.replay_page import page
 
-        _save(page, lambda path: path.write_text(made(found, summaries, notes)))
+        _save(asked.page, lambda path: path.write_text(page(found, summaries, notes)))
     content = as_json(answer | {"replays": [each.model_dump() for each in summaries]})
     write(content, tables(summaries, notes), form, console)
     return NEGATIVE if summaries[-1].starved else 0
@@ -102,27 +104,15 @@ def _save(path: Path, written: Callable[[Path], object]) -> None:
         raise Halt(f"expected a file that can be written at {path}, got: {error.strerror}") from None
 
 
-def _search(
-    trace: Trace,
-    fleet: Fleet,
-    asked: Asked,
-    bounds: Sequence[str],
-    p90_hours: float | None,
-    form: Form,
-    console: Console,
-) -> int:
-    """Print the best values within bounds. Return the exit status."""
+def _search(trace: Trace, fleet: Fleet, asked: Asked, form: Form, console: Console) -> int:
+    given, p90_hours = asked.conditions, asked.p90_hours
     try:
-        found = search(
-            trace, fleet, asked.conditions, axes(bounds, fleet, asked.conditions.spares), p90_hours, asked.starved_hours
-        )
+        found = search(trace, fleet, given, axes(asked.bounds, fleet, given.spares), p90_hours, asked.starved_hours)
     except BoundsError as error:
         raise Halt(str(error)) from None
-    except TraceError as error:
-        raise _refused(asked.trace, error) from None
     best = [{"changes": each.changes, "summary": each.summary.model_dump()} for each in found.best]
     tried = {"tried": found.tried, "possible": found.possible, "seconds": round(found.seconds, 1), "best": best}
-    write(as_json(tried), search_tables(found, p90_hours, _notes(trace, [fleet], asked.conditions)), form, console)
+    write(as_json(tried), search_tables(found, p90_hours, _notes(trace, [fleet], given)), form, console)
     return NEGATIVE if missed(found, p90_hours) else 0
 
 
@@ -135,15 +125,7 @@ def _notes(trace: Trace, fleets: Sequence[Fleet], conditions: Conditions) -> lis
     return [assumed, *([_SPOT] if spot else []), *trace.notes]
 
 
-def _replayed(trace: Trace, fleet: Fleet, asked: Asked) -> Replayed:
-    try:
-        return replay(trace, fleet, asked.conditions, places(trace, fleet))
-    except TraceError as error:
-        raise _refused(asked.trace, error) from None
-
-
 def _refused(path: Path | None, error: TraceError) -> Halt:
-    """Return the error of a trace, with all its rows."""
     name = shown(path) if path else "the cluster"
     lines = [f"{name}:{row}: {text}" for row, text in error.errors[:_MAX_ERRORS]]
     return Halt("\n".join([*lines, f"{count_errors(len(error.errors))} in {name}"]))
@@ -159,7 +141,6 @@ def _objects(asked: Asked) -> KueueObjects:
 
 
 def _trace(asked: Asked, objects: KueueObjects | None, fleets: Sequence[Fleet]) -> Trace:
-    """Return the trace, whose jobs have a place in each fleet. Raise Halt with all errors."""
     path, found = asked.trace, None
     try:
         found = _read(asked, objects, fleets)
@@ -252,11 +233,11 @@ def _settings(name: str) -> tuple[str, Any]:
 
 
 def _cluster_fleet(objects: KueueObjects) -> Fleet:
-    lists, one = objects.lists, PodSet(name="chip", chips=1, flavors=None)
+    lists = objects.lists
     prices: dict[str, float] = {}
     for flavor in lists["resourceflavors"]:
-        placed = [(one, flavor["metadata"]["name"])]
-        found = price(placed, {"chip": {}}, lists["resourceflavors"], lists["nodes"], objects.refused.get("nodes"))
+        name = flavor["metadata"]["name"]
+        found = price([(1, name, {})], lists["resourceflavors"], lists["nodes"], objects.refused.get("nodes"))
         if found.usd_per_hour is not None:
-            prices[flavor["metadata"]["name"]] = found.usd_per_hour
+            prices[name] = found.usd_per_hour
     return fleet_of_cluster("cluster", lists, prices, fair_sharing=fair_sharing(objects)[0])
