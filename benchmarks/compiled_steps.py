@@ -164,7 +164,7 @@ def row(design: Design, report: Mapping[str, Any]) -> Row:
 
 def compile_design(design: Design) -> Row:
     """Compile a design in this process, which should do nothing else after it."""
-    from workloads.preflight.preflight import compile_step, report_on
+    from workloads.preflight.result import compile_step, report_on
     from workloads.spec.chips import chip_of
 
     spec = job(design)

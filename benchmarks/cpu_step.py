@@ -137,7 +137,7 @@ def trainer(spec: JobSpec) -> Callable[[], None]:
     import jax
     import numpy as np
 
-    from workloads.data.manifest import token_type
+    from workloads.data.token_folder import token_type
     from workloads.training.mesh import build_mesh
     from workloads.training.step import Program
 

@@ -9,8 +9,7 @@ from typing import Any
 
 from multislice.errors import CallError, FunctionRaised, HostTraceback, ResultDamaged
 from multislice_run.exit_codes import cause_order, exit_name
-from multislice_run.records.lines import FailureRecord
-from multislice_run.records.shapes import parse
+from multislice_run.records.lines import FailureRecord, parse
 from workloads.call.folder import RETURNED, CallFolder, Damaged, Seals
 from workloads.call.pickling import unpickled
 from workloads.terminal import inert

@@ -32,7 +32,7 @@ from etils import epath
 
 from multislice_run.exit_codes import UNCOUNTED_CODES, ExitCode, cause_order, exit_name
 from multislice_run.records.ledger import create, write_whole
-from multislice_run.records.shapes import parse
+from multislice_run.records.lines import parse
 
 _Record = TypeVar("_Record")
 

@@ -58,7 +58,7 @@ QUOTED_EFFICIENCY = 0.35
 _PACKAGES = ("jax", "libtpu", "optax")
 """Packages whose versions change the program."""
 
-_SOURCES = ("preflight_result.py", "data/manifest.py", "spec/**/*.py", "training/**/*.py", "preflight/**/*.py")
+_SOURCES = ("preflight_result.py", "data/token_folder.py", "spec/**/*.py", "training/**/*.py", "preflight/**/*.py")
 """Sources below `workloads/` that determine the trainer's step or the result."""
 
 _IRRELEVANT = {

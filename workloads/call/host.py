@@ -45,8 +45,8 @@ from workloads.training.watchdog import Watchdog
 _RETURNED_KEY, _TAKEN_KEY = "returned", "taken"
 _FUNCTION, _RETURNED_ON = "the function", ", which has returned on "
 _SAME_ORDER = (
-    "every host must run the same collectives, as in examples/same_order.py, and work of a single host must come before"
-    " a collective of all hosts"
+    "every host must run the same collectives, as same_order in examples/rules.py, and work of a single host must come"
+    " before a collective of all hosts"
 )
 _MINUTES_PER_HOUR = 60
 _LATE_HOST_FAILS_MINUTES = 0.1

@@ -19,19 +19,19 @@ from fsspec.core import url_to_fs
 
 from workloads.data.documents import Fields, Piece, read_pieces
 from workloads.data.encoders import Encoder
-from workloads.data.manifest import (
+from workloads.data.packing import Rows, mark
+from workloads.data.token_folder import (
     MANIFEST,
     DataFault,
     Manifest,
     PackedRows,
     SourceFile,
     TokenFile,
+    TokenFolder,
     TokenType,
     stored_type,
     token_type,
 )
-from workloads.data.packing import Rows, mark
-from workloads.data.token_folder import TokenFolder
 
 _ENCODED_AT_ONCE_BYTES = 4 << 20
 

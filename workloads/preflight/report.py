@@ -5,9 +5,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from textwrap import wrap
 
-from workloads.preflight.attention import likely
 from workloads.preflight.compilation import Compilation
 from workloads.preflight.estimate import Account, Estimate
+from workloads.preflight.topology import likely
 from workloads.preflight.work import Operation, by_source
 from workloads.spec import JobSpec, Spec, chips
 from workloads.training.flops import flops_per_token

@@ -1,7 +1,7 @@
 """Draws the mesh as text for a log: the coordinates of each slice, host and device, and the split of each array.
 
 The trainer writes the places of a job's devices and arrays to `placement/<start>.json` of a run, from the real mesh and
-the training state; `mesh_svg` draws them too. Lines are at most 100 columns wide. For a large job, only the first and
+the training state; `pictures` draws them too. Lines are at most 100 columns wide. For a large job, only the first and
 the last parts are shown.
 """
 

@@ -13,8 +13,7 @@ from workloads.spec.base import Spec
 from workloads.spec.compiler import CompilerSpec, Value
 from workloads.spec.data import DataSpec
 from workloads.spec.fit import kernel_faults, size_faults
-from workloads.spec.model import ModelSpec
-from workloads.spec.parameters import state_bytes
+from workloads.spec.model import ModelSpec, state_bytes
 from workloads.spec.slices import MeshSpec, SliceSpec
 from workloads.spec.training import OptimizerSetting, OptimizerSpec, TrackersSpec, TrainingSpec
 

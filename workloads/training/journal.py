@@ -17,9 +17,8 @@ from multislice_run.records.lines import Pace
 from workloads.progress import FewerSlices, Line, StepProgress
 from workloads.spec import JobSpec, TrainingSpec
 from workloads.training.pace import compare
-from workloads.training.resumption import Position
 from workloads.training.runtime import Processes
-from workloads.training.step import StepResult
+from workloads.training.step import Position, StepResult
 from workloads.training.step_metrics import Result, StepMetrics
 from workloads.training.trackers import Trackers
 

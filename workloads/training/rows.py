@@ -22,8 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from workloads.data.encoders import ByteEncoder
-from workloads.data.manifest import DataFault, Tokenizer, TokenType, token_type
-from workloads.data.token_folder import RowReader, TokenFolder
+from workloads.data.token_folder import DataFault, RowReader, TokenFolder, Tokenizer, TokenType, token_type
 from workloads.spec import DataSpec, MixtureSpec, StandardLibrarySpec, TokenFolderSpec, token_folders
 from workloads.training.failures import InvalidSpec
 from workloads.training.read_ahead import read_patiently

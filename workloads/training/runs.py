@@ -9,7 +9,7 @@ The layout below the storage path is:
     runs/<run>/checkpoints/        see `checkpoint`
     runs/<run>/ledger/             see `multislice_run.records`
     runs/<run>/steps/              see `step_metrics`
-    runs/<run>/tensorboard/        see `tensorboard`
+    runs/<run>/tensorboard/        see `trackers`
     runs/<run>/placement/          see `workloads.report.mesh_text`
     runs/<run>/profiles/           see `profile`
     starts/, failures/             see `multislice_run.worlds` and `ending`
@@ -29,15 +29,18 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, TypedDict
 
+import jax.numpy as jnp
 from etils import epath
 
 from multislice_run.records import numbered
 from multislice_run.records.ledger import next_start, write_current, write_whole
-from multislice_run.records.lines import Current
-from multislice_run.records.shapes import parse
-from workloads.spec import CHANGEABLE, LIBTPU_VARIABLE, JobSpec, Kernel, StorageSpec
+from multislice_run.records.lines import Current, parse
+from workloads.progress import SettingsChanged
+from workloads.spec import CHANGEABLE, LIBTPU_VARIABLE, JobSpec, Kernel, OptimizerSpec, StorageSpec
 from workloads.training.failures import InvalidSpec, first_line
+from workloads.training.optimizer import learning_rate, updates
 from workloads.training.runtime import Processes
+from workloads.training.step import TrainState
 
 RECORDED_PACKAGES = ("jax", "jaxlib", "libtpu", "flax", "optax", "orbax-checkpoint", "grain")
 
@@ -284,6 +287,28 @@ def recorded_spec(manifest: dict[str, Any]) -> JobSpec:
     training = {name: value for name, value in recorded["training"].items() if name not in _REMOVED_TRAINING_FIELDS}
     rest = {name: value for name, value in recorded.items() if name != "slice_failure"}
     return JobSpec.model_validate({**rest, "training": training})
+
+
+def settings_change(earlier: Mapping[str, Any], run: Run, state: TrainState) -> SettingsChanged | None:
+    """Return the settings that differ from those of the attempt that saved `state`, whose manifest is `earlier`, and
+    both learning rates of the next step. `None` if the length and the optimizer are the same."""
+    step = int(state.step)
+    specs = earlier["spec"], run.manifest["spec"]
+    optimizers = [OptimizerSpec.model_validate(spec["optimizer"]) for spec in specs]
+    lengths = [spec["training"]["steps"] for spec in specs]
+    before, now = (
+        {"training.steps": length, **{f"optimizer.{name}": value for name, value in optimizer}}
+        for optimizer, length in zip(optimizers, lengths, strict=True)
+    )
+    changes = [f"{name} {before[name]} to {now[name]}" for name in now if before[name] != now[name]]
+    if not changes:
+        return None
+    done = updates(state.optimizer)
+    rates = [
+        float(jnp.asarray(learning_rate(optimizer, length)(done)))
+        for optimizer, length in zip(optimizers, lengths, strict=True)
+    ]
+    return SettingsChanged(step, ", ".join(changes), *rates)
 
 
 def _version(package: str) -> str | None:

@@ -3,8 +3,8 @@ import pytest
 
 from tests.workloads.jobs import changed
 from tests.workloads.preflight.jobs import v6e_job
-from workloads.preflight import attention
-from workloads.preflight.attention import likely, settle
+from workloads.preflight import topology
+from workloads.preflight.topology import likely, settle
 from workloads.spec import Attention, JobSpec, Kernel
 from workloads.training.attention import Sequence
 from workloads.training.attention_trial import Mix
@@ -24,7 +24,7 @@ def test_auto_is_compiled_with_the_first_kernel_that_compiles_and_says_what_the_
         raise NotImplementedError("too many heads")
 
     kernels: dict[Kernel, Mix] = {"fused": refused, "splash": lambda projected, sequence: 2 * projected}
-    monkeypatch.setattr(attention, "candidates", lambda platform, model: kernels)
+    monkeypatch.setattr(topology, "candidates", lambda platform, model: kernels)
     assert settle(job("auto")) == job("splash")
     found = likely(job("auto"))
     assert found
