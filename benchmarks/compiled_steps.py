@@ -35,6 +35,7 @@ from workloads.spec import (
 TABLE = Path(__file__).parent / "designs.jsonl"
 ATTENTION: Attention = "splash"
 """The attention kernel of every design. `auto` uses a faster one if available."""
+_WRITTEN = ("preset", "generation", "topology", "slices", "sequences_per_chip", "remat")
 
 
 class Design(Spec):
@@ -57,17 +58,15 @@ class Design(Spec):
         Raises:
             ValueError: the text is not a design.
         """
-        names = ("preset", "generation", "topology", "slices", "sequences_per_chip", "remat")
         words = written.split(":")
-        if len(words) != len(names):
-            raise ValueError(f"{written!r} is not a design; write {':'.join(names).upper()}")
+        if len(words) != len(_WRITTEN):
+            raise ValueError(f"{written!r} is not a design; write {':'.join(_WRITTEN).upper()}")
         training = load_preset(words[0]).training
-        named = {name: int(word) if word.isdecimal() else word for name, word in zip(names, words, strict=True)}
+        named = {name: int(word) if word.isdecimal() else word for name, word in zip(_WRITTEN, words, strict=True)}
         return cls.model_validate(named | {"sequence_length": training.sequence_length, "attention": ATTENTION})
 
     def __str__(self) -> str:
-        words = (self.preset, self.generation, self.topology, self.slices, self.sequences_per_chip, self.remat)
-        return ":".join(map(str, words))
+        return ":".join(str(getattr(self, name)) for name in _WRITTEN)
 
 
 class CompiledStep(Spec):
@@ -113,13 +112,8 @@ def job(design: Design) -> JobSpec:
     """Return the specification of a design."""
     preset = load_preset(design.preset)
     slices = slice_spec(resolve(design.generation, design.topology), design.slices)
-    sizes = {
-        "global_batch": design.sequences_per_chip * slices.chips,
-        "accumulation": 1,
-        "remat": design.remat,
-        "sequence_length": design.sequence_length,
-        "attention": design.attention,
-    }
+    sizes = {"global_batch": design.sequences_per_chip * slices.chips, "accumulation": 1}
+    own = design.model_dump(include={"remat", "sequence_length", "attention"})
     return JobSpec(
         name="benchmark",
         preset=design.preset,
@@ -128,7 +122,7 @@ def job(design: Design) -> JobSpec:
         model=preset.model,
         data=TokenFileSpec(source="token-file", path="unused", held_out_fraction=0.01),
         optimizer=preset.optimizer,
-        training=preset.training.model_copy(update=sizes),
+        training=preset.training.model_copy(update=sizes | own),
         storage=StorageSpec(path="unused", existing_run="new"),
     )
 
@@ -185,7 +179,7 @@ def _line(made: Row) -> str:
 def main() -> None:
     """Compile the given designs, or those of the table with other versions, and print a row for each."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.compiled_steps", description=__doc__)
-    form = "PRESET:GENERATION:TOPOLOGY:SLICES:SEQUENCES_PER_CHIP:REMAT (default: rows of other versions)"
+    form = f"{':'.join(_WRITTEN).upper()} (default: rows of other versions)"
     parser.add_argument("designs", nargs="*", type=Design.parse, metavar="DESIGN", help=form)
     parser.add_argument("--attention", choices=get_args(Attention), help="another kernel")
     given = parser.parse_args()

@@ -95,7 +95,6 @@ class Exposition(Collector):
         self._lock = threading.Lock()
 
     def set(self, family: Family, number: float, label: str = "") -> None:
-        """Set the value of a family, for one value of its label."""
         self._store(family, label, lambda _: number)
 
     def add(self, family: Family, number: float, label: str = "") -> None:

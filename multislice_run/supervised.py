@@ -111,12 +111,10 @@ class Program:
         return code if code >= 0 else SIGNALLED - code
 
     def send(self, number: signal.Signals) -> None:
-        """Send a signal to the process alone."""
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(self._end, number)
 
     def kill(self) -> None:
-        """Kill the process with all that it has started."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
 

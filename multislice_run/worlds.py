@@ -136,7 +136,6 @@ class Roll:
         return key
 
     def signed(self, processes: Iterable[int]) -> dict[int, Ready]:
-        """Return those of `processes` that are ready."""
         with ThreadPoolExecutor(_READS_AT_ONCE) as pool:
             found = pool.map(lambda process: (process, _read(self._folder / str(process), Ready)), processes)
             return {process: ready for process, ready in found if ready}

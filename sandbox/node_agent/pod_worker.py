@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 
 from infra.cluster.kubernetes import STRATEGIC_MERGE_PATCH, UNREACHABLE, ApiError, Json
 from sandbox.node_agent.container import Machine
-from sandbox.node_agent.container_worker import ContainerWorker
+from sandbox.node_agent.container_worker import ACTIONS, ContainerWorker
 from sandbox.node_agent.environment import Surroundings
 from sandbox.node_agent.pod import (
     DEADLINE_EXCEEDED,
@@ -30,7 +30,6 @@ from sandbox.node_agent.pod import (
     waiting,
 )
 from sandbox.node_agent.pod_process import end_leftovers
-from sandbox.node_agent.probes import ACTIONS
 from sandbox.site import REFUSES_PODS
 
 log = logging.getLogger(__name__)

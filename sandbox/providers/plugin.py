@@ -282,5 +282,4 @@ def _diff_response(diff: Diff, ignored: Iterable[str]) -> provider_pb2.DiffRespo
 
 
 def _properties(paths: Iterable[str]) -> list[str]:
-    """Return the top-level properties of the paths."""
     return sorted({re.split(r"[.\[]", path)[0] for path in paths})

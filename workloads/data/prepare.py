@@ -119,7 +119,6 @@ def _sources(paths: tuple[str, ...]) -> tuple[SourceFile, ...]:
 
 
 def _groups(sources: tuple[SourceFile, ...], size: int) -> list[tuple[str, ...]]:
-    """Return the inputs of each token file."""
     groups: list[tuple[str, ...]] = [()]
     filled = 0
     for source in sources:
@@ -152,7 +151,6 @@ class _Written:
 
 
 def _write_all(tasks: list[_Task], processes: int, report: Callable[[Progress], None]) -> Iterator[_Written]:
-    """Write the token file of each task."""
     total = Progress(0, 0, 0)
 
     def add(done: Progress) -> None:

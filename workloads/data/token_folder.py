@@ -115,12 +115,10 @@ class Manifest(Spec):
 
     @property
     def bytes(self) -> int:
-        """Size of all files."""
         return self.tokens * self.token_bytes
 
     @property
     def token_bytes(self) -> int:
-        """Size of a token."""
         return stored_type(self.dtype).itemsize
 
 
@@ -278,7 +276,6 @@ class TokenFolder:
         return self._maps[path]
 
     def _changes(self, content: Literal["sample", "full"]) -> Iterator[str]:
-        """Yield a message for each hash that differs from the manifest's."""
         files = self.manifest.files
         if content == "sample":
             hashes = [(files[0].name if len(files) == 1 else "", self.manifest.sample_sha256, self.sample())]

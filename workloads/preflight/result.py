@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from jax.errors import JaxRuntimeError
-from jax.sharding import Mesh
 
 from workloads.preflight.compilation import Compilation, compile_for_account
 from workloads.preflight.estimate import Account, account, estimate
@@ -16,11 +15,11 @@ from workloads.preflight.remedies import Change, Outcome, remedies
 from workloads.preflight.report import Report
 from workloads.preflight.topology import check_arguments, describe_devices, likely, settle
 from workloads.preflight_result import (
-    QUOTED_EFFICIENCY,
     Alternative,
     PreflightResult,
     Remedy,
     preflight_key,
+    quoted,
     versions,
 )
 from workloads.spec import JobSpec, chips
@@ -64,11 +63,7 @@ def state_gib(spec: JobSpec) -> float:
 
 
 def _program(spec: JobSpec) -> Program:
-    return Program(spec, _mesh(spec))
-
-
-def _mesh(spec: JobSpec) -> Mesh:
-    return build_mesh(spec.mesh, spec.slices, describe_devices(spec.slices, spec.libtpu_args))
+    return Program(spec, build_mesh(spec.mesh, spec.slices, describe_devices(spec.slices, spec.libtpu_args)))
 
 
 def preflight(
@@ -144,7 +139,6 @@ def _remedies(spec: JobSpec, report_progress: Callable[[str], None]) -> tuple[Re
 
 
 def _job_fields(spec: JobSpec) -> dict[str, Any]:
-    """Return the fields of every result that describe the job."""
     return {
         "key": preflight_key(spec),
         "versions": versions(),
@@ -174,5 +168,5 @@ def _needed_gib(compilation: Compilation) -> float | None:
 
 
 def _quoted_seconds(report: Report) -> float | None:
-    steps = report.estimate.steps if report.estimate else ()
-    return next((step.seconds for step in steps if step.kernel_efficiency == QUOTED_EFFICIENCY), None)
+    step = quoted(report.estimate.steps) if report.estimate else None
+    return step and step.seconds

@@ -95,7 +95,6 @@ class Likely:
 
     @property
     def sentence(self) -> str:
-        """Return a sentence about the choice."""
         passed_over = "".join(f"; {refused}" for refused in self.refused)
         return (
             f"training.attention auto: compiled with {self.kernel}, the first by estimate that compiles for these"

@@ -61,12 +61,10 @@ class AttemptHistory:
 
     @property
     def opened(self) -> bool:
-        """Whether it opened the run."""
         return not self.host_begins
 
     @property
     def leader(self) -> tuple[Event, ...]:
-        """Events of the leader, in order."""
         return self.ledgers.get(0, ())
 
     def last(self, name: str) -> Event | None:

@@ -38,7 +38,6 @@ class PlacedArray(Spec):
         )
 
     def shard_bytes(self, mesh: MeshSpec) -> int:
-        """Return the bytes of the part that each device holds."""
         return prod(self.shard_shape(mesh)) * self.element_bytes
 
     def split_text(self) -> str:
@@ -72,12 +71,10 @@ class Placement(Spec):
 
     @property
     def state_bytes(self) -> int:
-        """Bytes of all arrays on each device."""
         return sum(array.shard_bytes(self.mesh) for array in self.arrays)
 
     @property
     def summary(self) -> str:
-        """The mesh and its slices in words."""
         slices = self.slices
         return (
             f"{self.mesh} over {counted(slices.count, 'slice')} of {counted(slices.hosts, 'host')} with"

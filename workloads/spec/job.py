@@ -139,7 +139,6 @@ class JobSpec(Spec):
 
     @property
     def padding(self) -> float:
-        """Share of a step's rows that are padding."""
         return self.padding_rows / (self.padding_rows + self.training.global_batch)
 
     def _computed(self, rows: int, at_once: int) -> int:

@@ -34,7 +34,6 @@ class DispatchedStep:
 
     @property
     def number(self) -> int:
-        """Number of steps done after it."""
         return self.before.step + 1
 
 
@@ -96,7 +95,6 @@ class Journal:
         return DispatchedStep(before, time.monotonic(), self._reader.submit(Result.read, result))
 
     def end_step(self, step: DispatchedStep) -> None:
-        """Report a step."""
         result, free = step.result.result(), self._devices_free
         self._devices_free = result.ended
         # A step that was given before the previous one had ended did not keep the devices waiting.

@@ -135,15 +135,15 @@ class Training:
         self._after = (*self._after_results(), *self._after_states())
 
     def _after_results(self) -> Iterator[AfterStep]:
-        """Yield what needs only the result of a step."""
         hosts = every(self.schedule.compare_hosts_every_steps)
         yield AfterStep(lambda step: hosts(step) or self._ends(step), self.journal.compare_hosts, needs_state=False)
         yield AfterStep(lambda _: True, lambda _: self._announce_saved(wait=False), needs_state=False)
 
     def _after_states(self) -> Iterator[AfterStep]:
-        """Yield what needs the state after a step."""
         yield AfterStep(self.profiler.cut_after, self.profiler.after)
-        yield AfterStep(self._may_diverge, self._go_back_if_diverged)
+        # The newest step may be the last before a rollback.
+        most = self.schedule.max_skipped_steps
+        yield AfterStep(lambda _: self.journal.metrics.skipped_in_a_row >= most, self._go_back_if_diverged)
         yield AfterStep(self._save_is_due, self._save_unless_skipped)
         if self.replicas.several:
             yield AfterStep(every(self.schedule.compare_slices_every_steps), self._compare_slices)
@@ -199,7 +199,6 @@ class Training:
             show_placement(placed, self.run.placement)
 
     def _begin(self) -> Outcome:
-        """Restore or make the first state."""
         if (shapes := self.program.functions.frozen_shapes) is not None:
             assert self.initial_weights, "the specification refuses adapters without weights"
             with self._reading(self.initial_weights):
@@ -284,10 +283,6 @@ class Training:
         for each in self._after:
             if not each.needs_state and each.every(step):
                 each.run(step)
-
-    def _may_diverge(self, _: int) -> bool:
-        """Return whether the newest step may be the last before a rollback."""
-        return self.journal.metrics.skipped_in_a_row >= self.schedule.max_skipped_steps
 
     def _go_back_if_diverged(self, _: int) -> None:
         if self._has_diverged:

@@ -102,7 +102,6 @@ class Rows:
 
     @property
     def firsts(self) -> list[int]:
-        """Number of each dataset's first row."""
         return [*accumulate((dataset.count for dataset in self.datasets[:-1]), initial=0)]
 
     @property
@@ -114,7 +113,6 @@ class Rows:
 
     @property
     def record(self) -> list[dict[str, object]]:
-        """Facts of each dataset for the manifest of a run."""
         return [
             {
                 "setting": one.setting,

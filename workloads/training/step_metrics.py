@@ -32,7 +32,6 @@ class Result:
 
     @classmethod
     def read(cls, result: StepResult) -> Self:
-        """Wait for the devices."""
         loss, z_loss, norm, skipped = jax.device_get((result.loss, result.z_loss, result.gradient_norm, result.skipped))
         return cls(float(loss), float(z_loss), float(norm), bool(skipped), time.monotonic())
 

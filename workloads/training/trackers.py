@@ -96,7 +96,6 @@ class TensorBoard:
             self._next_flush = time.monotonic() + FLUSH_SECONDS
 
     def close(self, completed: bool) -> None:
-        """Write the rest."""
         del completed
         self._file.close()
 
@@ -194,7 +193,6 @@ class Trackers:
             served.start()
 
     def step(self, line: StepLine) -> None:
-        """Show the results of a step."""
         again = self._last_step is None or line.step <= self._last_step
         self._last_step = line.step
         facts = line.facts()
@@ -237,7 +235,6 @@ class _Served(threading.Thread):
                 self._drop(f"it has not taken the last {WAITING_POINTS} points")
 
     def end(self, completed: bool) -> None:
-        """Close the tracker once it has all points."""
         self._completed = completed
         self._points.shutdown()
 

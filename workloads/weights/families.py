@@ -56,7 +56,6 @@ class Family:
 
     @property
     def fixed(self) -> Set[str]:
-        """Fields of the model that all members of the family set."""
         return self.parts.keys() | ({"experts"} if self.experts else set[str]())
 
 
@@ -161,12 +160,10 @@ class Tensor:
     _view: View
 
     def put(self, array: np.ndarray, values: np.ndarray) -> None:
-        """Write the tensor's values into the array."""
         view = self._view(array)
         view[...] = values.reshape(view.shape)
 
     def take(self, array: np.ndarray) -> np.ndarray:
-        """Return the tensor's values from the array."""
         return self._view(array).reshape(self.shape)
 
 
