@@ -79,7 +79,8 @@ class Watched:
             leaving = self._evictions(found.values())
             now = time.monotonic()
             for name, item in found.items():
-                if states.get(name) != (state := _state(item)):
+                reasons = [(each.kind, each.holds, each.reason) for each in conditions(item)]
+                if states.get(name) != (state := (item.get("status", {}).get("admission"), reasons)):
                     states[name], changed[name] = state, (now, self.trial_of(item))
             moving = leaving | {trial for at, trial in changed.values() if now - at < _CALM_SECONDS}
             if not moving or now > deadline:
@@ -274,12 +275,6 @@ def _by(item: Manifest) -> str:
     """Return the UID of the workload that preempted this one."""
     message = condition(item, "Preempted")["message"] if is_true(item, "Preempted") else ""
     return message.partition("(UID: ")[2].partition(",")[0]
-
-
-def _state(item: Manifest) -> object:
-    """Return the values that may still change."""
-    reasons = [(each.kind, each.holds, each.reason) for each in conditions(item)]
-    return item.get("status", {}).get("admission"), reasons
 
 
 def trials(named: Mapping[bool, Sequence[str]]) -> Iterator[list[Decision]]:

@@ -175,17 +175,12 @@ class LiveMetrics(Exposition):
         self.add(HOST_SECONDS, line.host_seconds)
         self.set(LAST_STEP, self._clock())
         self.set(STEP, line.step)
-        for family, value in ((LOSS, line.loss), (GRADIENT_NORM, line.gradient_norm)):
+        rates = (TOKENS_PER_SECOND, line.tokens_per_second), (MFU, line.mfu)
+        for family, value in ((LOSS, line.loss), (GRADIENT_NORM, line.gradient_norm), *rates):
             if value is not None:
                 self.set(family, value if math.isfinite(value) else math.nan)
-        for family, value in ((TOKENS_PER_SECOND, line.tokens_per_second), (MFU, line.mfu)):
-            if value is not None:
-                self.set(family, value)
         self.set(SKIPPED_STEPS, line.skipped_steps)
-        for family, values in (
-            (MEMORY, line.device_bytes_in_use),
-            (PEAK_MEMORY, line.device_peak_bytes_in_use),
-        ):
+        for family, values in ((MEMORY, line.device_bytes_in_use), (PEAK_MEMORY, line.device_peak_bytes_in_use)):
             if used := [each for each in values or () if each is not None]:
                 self.set(family, max(used))
         seconds = self._cut_now()

@@ -232,7 +232,7 @@ class ContainerWorker:
             elif first:
                 self._ask_to_end(grace_seconds)
         if grace_seconds:
-            _later(grace_seconds, self._signal, signal.SIGKILL)
+            later(grace_seconds, self._signal, signal.SIGKILL)
 
     def _signal(self, number: signal.Signals) -> None:
         with self._lock:
@@ -263,7 +263,7 @@ class ContainerWorker:
             process = self._process
         if process:
             self._ask_to_end(grace)
-            _later(grace, process.signal, signal.SIGKILL)
+            later(grace, process.signal, signal.SIGKILL)
         self._warn(reason, message)
 
     def _await_restart(self, pause_seconds: float) -> None:
@@ -349,8 +349,9 @@ class ContainerWorker:
             self._changed()
 
 
-def _later(seconds: float, send: Callable[[signal.Signals], None], number: signal.Signals) -> None:
-    timer = threading.Timer(seconds, send, [number])
+def later(seconds: float, act: Callable[..., object], *arguments: object) -> None:
+    """Call `act` after some seconds, if this process then still runs."""
+    timer = threading.Timer(seconds, act, arguments)
     timer.daemon = True
     timer.start()
 

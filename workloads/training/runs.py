@@ -147,8 +147,7 @@ def open_run(spec: JobSpec, run_id: str, manifest: dict[str, Any], processes: Pr
 def _decide(spec: StorageSpec, run_id: str, manifest: dict[str, Any]) -> tuple[str, int, str | None]:
     """Return the run, the number of this attempt, and why it cannot begin."""
     storage = epath.Path(spec.path)
-    run = _current(storage) if spec.existing_run == "resume" else None
-    run = run or run_id
+    run = _current(spec) or run_id
     folder = storage / "runs" / run
     fault = _record(folder / "manifest.json", manifest, spec.allow_changes)
     if not fault:
@@ -158,9 +157,8 @@ def _decide(spec: StorageSpec, run_id: str, manifest: dict[str, Any]) -> tuple[s
 
 def recorded_kernel(spec: StorageSpec, generation: str) -> Kernel | None:
     """Return the attention kernel that the current run last used on chips of `generation`."""
-    storage = epath.Path(spec.path)
-    run = _current(storage) if spec.existing_run == "resume" else None
-    manifest = _earlier(storage / "runs" / run / "manifest.json") if run else None
+    run = _current(spec)
+    manifest = _earlier(epath.Path(spec.path) / "runs" / run / "manifest.json") if run else None
     if manifest is None:
         return None
     if "attention" in manifest:
@@ -171,10 +169,11 @@ def recorded_kernel(spec: StorageSpec, generation: str) -> Kernel | None:
     return named if named != "auto" and before.slices.generation == generation else None
 
 
-def _current(storage: epath.Path) -> str | None:
-    """Return the current run. If the file that names it is damaged, it is the one with the newest ledger."""
+def _current(spec: StorageSpec) -> str | None:
+    """Return the run to resume, if any. If the file that names it is damaged, it is the one with the newest ledger."""
+    storage = epath.Path(spec.path)
     path = storage / "current.json"
-    if not path.exists():
+    if spec.existing_run != "resume" or not path.exists():
         return None
     try:
         return parse(Current, json.loads(path.read_text())).run
