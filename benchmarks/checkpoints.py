@@ -55,7 +55,7 @@ def measure(size: str, folder: Path) -> tuple[float, ...]:
     state = jax.block_until_ready(program.compile_initial()())
     take = compile_fingerprints(program.state_shapes)
     fingerprints = min(_seconds(lambda: take(state)) for _ in range(_SAVES))
-    fingerprint = take(state)[0]
+    fingerprint, _ = take(state)
 
     checkpoints = Checkpoints(epath.Path(folder / "checkpoints"), spec.training, Processes(0, 1, "here"))
     blocking, background = list[float](), list[float]()

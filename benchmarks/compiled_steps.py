@@ -117,13 +117,8 @@ def job(design: Design) -> JobSpec:
     """Return the specification of a design."""
     preset = load_preset(design.preset)
     slices = slice_spec(resolve(design.generation, design.topology), design.slices)
-    sizes = {
-        "global_batch": design.sequences_per_chip * slices.chips,
-        "accumulation": 1,
-        "remat": design.remat,
-        "sequence_length": design.sequence_length,
-        "attention": design.attention,
-    }
+    sizes = {"global_batch": design.sequences_per_chip * slices.chips, "accumulation": 1}
+    own = design.model_dump(include={"remat", "sequence_length", "attention"})
     return JobSpec(
         name="benchmark",
         preset=design.preset,
@@ -132,7 +127,7 @@ def job(design: Design) -> JobSpec:
         model=preset.model,
         data=TokenFileSpec(source="token-file", path="unused", held_out_fraction=0.01),
         optimizer=preset.optimizer,
-        training=preset.training.model_copy(update=sizes),
+        training=preset.training.model_copy(update=sizes | own),
         storage=StorageSpec(path="unused", existing_run="new"),
     )
 
@@ -168,7 +163,7 @@ def row(design: Design, report: Mapping[str, Any]) -> Row:
 
 def compile_design(design: Design) -> Row:
     """Compile a design in this process, which should do nothing else after it."""
-    from workloads.preflight.preflight import compile_step, report_on
+    from workloads.preflight.result import compile_step, report_on
     from workloads.spec.chips import chip_of
 
     spec = job(design)

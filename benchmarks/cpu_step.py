@@ -114,20 +114,16 @@ def only_products(spec: JobSpec) -> Callable[[], None]:
 
     multiply = jax.jit(jnp.matmul)
 
-    def operands(product: Product) -> tuple[jax.Array, jax.Array]:
-        left, right = jax.random.split(jax.random.key(0))
+    def operands(product: Product) -> list[jax.Array]:
         batch = () if product.batch == 1 else (product.batch,)
-        return (
-            jax.random.normal(left, (*batch, product.rows, product.inner)),
-            jax.random.normal(right, (*batch, product.inner, product.columns)),
-        )
+        shapes = (*batch, product.rows, product.inner), (*batch, product.inner, product.columns)
+        return list(map(jax.random.normal, jax.random.split(jax.random.key(0)), shapes))
 
-    work = [(operands(product), product.times) for product in products(spec)]
+    work = [pair for product in products(spec) for pair in [operands(product)] * product.times]
 
     def step() -> None:
-        for pair, times in work:
-            for _ in range(times):
-                multiply(*pair).block_until_ready()
+        for pair in work:
+            multiply(*pair).block_until_ready()
 
     return step
 
@@ -137,7 +133,7 @@ def trainer(spec: JobSpec) -> Callable[[], None]:
     import jax
     import numpy as np
 
-    from workloads.data.manifest import token_type
+    from workloads.data.token_folder import token_type
     from workloads.training.mesh import build_mesh
     from workloads.training.step import Program
 
@@ -145,8 +141,7 @@ def trainer(spec: JobSpec) -> Callable[[], None]:
     state = program.compile_initial()()
     shape = (spec.training.global_batch, spec.training.sequence_length + 1)
     tokens = np.random.default_rng(0).integers(0, spec.model.vocab_size, shape, token_type(spec.model.vocab_size))
-    batch = jax.device_put(tokens, program.batch_sharding)
-    compiled = program.compile_step()
+    batch, compiled = jax.device_put(tokens, program.batch_sharding), program.compile_step()
 
     def step() -> None:
         nonlocal state
@@ -169,7 +164,6 @@ class Contender:
     """Processor time of the mean step of each round."""
 
     def take(self, steps: int) -> None:
-        """Take the steps of a round."""
         seconds, before = list[float](), time.process_time()
         for _ in range(steps):
             began = time.perf_counter()

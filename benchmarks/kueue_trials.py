@@ -17,11 +17,22 @@ from pathlib import Path
 
 import yaml
 
-from benchmarks.kueue_decisions import RECORD, Decision, Seen, kueue, names, write
-from benchmarks.kueue_situations import NAMESPACE, OF_TRIALS, Manifest, Trial, draw_named, start_trial
+from benchmarks.kueue_decisions import (
+    NAMESPACE,
+    OF_TRIALS,
+    RECORD,
+    Decision,
+    Manifest,
+    Seen,
+    Trial,
+    draw_named,
+    kueue,
+    names,
+    situation_of,
+    start_trial,
+    write,
+)
 from infra.cluster.kubernetes import ApiError, ApiServer
-from infra.review.admission import manifests
-from infra.review.admission.situation import Situation
 from infra.stack.manifests import condition, conditions, is_true
 from infra.stack.names import TPU_RESOURCE
 from sandbox import daemon, programs
@@ -68,7 +79,8 @@ class Watched:
             leaving = self._evictions(found.values())
             now = time.monotonic()
             for name, item in found.items():
-                if states.get(name) != (state := _state(item)):
+                reasons = [(each.kind, each.holds, each.reason) for each in conditions(item)]
+                if states.get(name) != (state := (item.get("status", {}).get("admission"), reasons)):
                     states[name], changed[name] = state, (now, self.trial_of(item))
             moving = leaving | {trial for at, trial in changed.values() if now - at < _CALM_SECONDS}
             if not moving or now > deadline:
@@ -149,10 +161,10 @@ def _carry_out(api: ApiServer, trials: list[Trial]) -> list[Decision]:
             before = watched.settle(TIMEOUT_SECONDS)
             if stopped := [trial.stopped for trial in trials if trial.stopped]:
                 hold = {"spec": {"stopPolicy": "Hold"}}
-                list(pool.map(lambda queue: api.patch(f"{_path('clusterqueues')}/{queue}", hold), stopped))
+                list(pool.map(lambda queue: api.patch(_path("clusterqueues", queue), hold), stopped))
                 before = watched.settle(TIMEOUT_SECONDS)
             if ended := [trial.ended for trial in trials if trial.ended]:
-                list(pool.map(lambda workload: api.delete(f"{_path('workloads')}/{workload}", {}), ended))
+                list(pool.map(lambda workload: api.delete(workload_path(workload), {}), ended))
                 watched.settle(TIMEOUT_SECONDS)
             each(lambda trial: _submit(api, trial))
             after = watched.settle(TIMEOUT_SECONDS)
@@ -179,7 +191,7 @@ def prepare(api: ApiServer, trial: Trial) -> None:
 
 def _submit(api: ApiServer, trial: Trial) -> None:
     if trial.older:
-        api.patch(f"{_path('workloads')}/{trial.newcomer['metadata']['name']}", {"spec": {"active": True}})
+        api.patch(workload_path(_name(trial.newcomer)), {"spec": {"active": True}})
     else:
         create(api, [trial.newcomer])
 
@@ -188,8 +200,7 @@ def remove(api: ApiServer, pool: Executor) -> None:
     """Delete all objects of the trials. Kueue releases each kind when the one before it has been deleted."""
     kinds = ("workloads", "localqueues", "clusterqueues", "cohorts", "resourceflavors")
     for plural in kinds:
-        paths = [f"{_path(plural)}/{_name(item)}" for item in _of_trials(api, plural)]
-        list(pool.map(lambda path: api.delete(path, {}), paths))
+        list(pool.map(lambda item, plural=plural: api.delete(_path(plural, _name(item)), {}), _of_trials(api, plural)))
     deadline = time.monotonic() + TIMEOUT_SECONDS
     while any(_of_trials(api, plural) for plural in kinds):
         if time.monotonic() > deadline:
@@ -209,32 +220,26 @@ def create(api: ApiServer, objects: Iterable[Manifest]) -> None:
 
 def workload_path(name: str) -> str:
     """Return the path of a workload."""
-    return f"{_path('workloads')}/{name}"
+    return _path("workloads", name)
 
 
-def _path(plural: str) -> str:
-    return f"{_API}/namespaces/{NAMESPACE}/{plural}" if plural in ("workloads", "localqueues") else f"{_API}/{plural}"
+def _path(plural: str, *name: str) -> str:
+    namespace = ("namespaces", NAMESPACE) if plural in ("workloads", "localqueues") else ()
+    return "/".join((_API, *namespace, plural, *name))
 
 
 def _decision(trial: Trial, before: dict[str, Manifest], after: dict[str, Manifest], watched: Watched) -> Decision:
-    found = after[key(trial.newcomer)]
     if trial.name in watched.preempts_in_circles:
         # The trial has no final state, so record its begin.
         situation, newcomer = start_trial(trial)
         seen = Seen(outcome="preempts_in_circles")
-        return Decision(name=trial.name, situation=situation, newcomer=newcomer, seen=seen)
-    queues = tuple(
-        manifests.queue(manifest).model_copy(update={"stop_policy": "Hold"} if _name(manifest) == trial.stopped else {})
-        for manifest in trial.queues
-    )
-    local = {(NAMESPACE, queue.name): queue.name for queue in queues}
-    existing = [before[key(manifest)] for manifest in trial.workloads if _name(manifest) != trial.ended]
-    workloads = tuple(manifests.workloads(existing, local, trial.flavors))
-    situation = Situation(queues=queues, workloads=workloads, fair_sharing=trial.fair_sharing)
-    (newcomer,) = manifests.workloads([found], local, trial.flavors)
-    seen = see(found, watched.pushed.get(newcomer.uid, {}))
-    newcomer = newcomer.model_copy(update={"admission": None})
-    return Decision(name=trial.name, situation=situation, newcomer=newcomer, seen=seen)
+    else:
+        found = after[key(trial.newcomer)]
+        existing = [before[key(manifest)] for manifest in trial.workloads if _name(manifest) != trial.ended]
+        situation, newcomer = situation_of(trial, [*existing, found], trial.stopped)
+        seen = see(found, watched.pushed.get(newcomer.uid, {}))
+    started = newcomer.model_copy(update={"admission": None})
+    return Decision(name=trial.name, situation=situation, newcomer=started, seen=seen)
 
 
 def see(item: Manifest, pushed: Mapping[str, str]) -> Seen:
@@ -256,26 +261,20 @@ def _name(manifest: Manifest) -> str:
     return manifest["metadata"]["name"]
 
 
-def trial_of(workload: Manifest) -> str:
-    """Return the name of the trial of a workload."""
-    return _name(workload).rpartition("-")[0]
-
-
 def key(workload: Manifest) -> str:
     """Return the namespace and the name of a workload."""
     return f"{workload['metadata']['namespace']}/{_name(workload)}"
+
+
+def trial_of(workload: Manifest) -> str:
+    """Return the name of the trial of a workload."""
+    return _name(workload).rpartition("-")[0]
 
 
 def _by(item: Manifest) -> str:
     """Return the UID of the workload that preempted this one."""
     message = condition(item, "Preempted")["message"] if is_true(item, "Preempted") else ""
     return message.partition("(UID: ")[2].partition(",")[0]
-
-
-def _state(item: Manifest) -> object:
-    """Return the values that may still change."""
-    reasons = [(each.kind, each.holds, each.reason) for each in conditions(item)]
-    return item.get("status", {}).get("admission"), reasons
 
 
 def trials(named: Mapping[bool, Sequence[str]]) -> Iterator[list[Decision]]:

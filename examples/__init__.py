@@ -1,1 +1,1 @@
-"""The rules of JAX on several hosts, each as a function that runs on slices; docs/how-to/functions.md says how."""
+"""Examples: functions on slices (`rules`), trainers of other frameworks, and a Pulumi program with components."""

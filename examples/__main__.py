@@ -1,10 +1,10 @@
 """`python -m examples NAME --stack dev --slices trillium`: one of the examples on the slices of a stack."""
 
 import argparse
-import importlib
 from pathlib import Path
 
 import multislice
+from examples import rules
 
 NAMES = ("same_order", "local_data", "last_batch", "leader_result", "keras_data_parallel", "checkpoints", "one_process")
 
@@ -21,7 +21,6 @@ def main() -> None:
     parser.add_argument("--backend", choices=("direct", "pathways", "auto"), default="direct", help="(%(default)s)")
     parser.add_argument("--sandbox", type=Path, help="folder of the sandbox that has the stack")
     asked = parser.parse_args()
-    example = importlib.import_module(f"examples.{asked.name}")
     on_slices = multislice.run(
         asked.stack,
         asked.slices,
@@ -32,7 +31,7 @@ def main() -> None:
         ships=[Path(__file__).parent],
         max_hours=1,
     )
-    print(on_slices(example.run)())
+    print(on_slices(getattr(rules, asked.name))())
 
 
 if __name__ == "__main__":

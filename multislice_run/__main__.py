@@ -79,7 +79,6 @@ class Trial:
         return kept
 
     def finish(self, saved: int) -> None:
-        """Run the third attempt to its end."""
         code = self._wait_for_end(self._start(2))
         self._require_resumed(2, saved)
         if code != ExitCode.DONE:
@@ -108,7 +107,6 @@ class Trial:
         return self._program
 
     def close(self) -> None:
-        """End the newest attempt if it still runs."""
         if self._program and self._program.poll() is None:
             os.killpg(self._program.pid, signal.SIGKILL)
             self._program.wait()

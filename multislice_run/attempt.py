@@ -35,7 +35,6 @@ from multislice_run.ending import LINGER_SECONDS, Ending, Failure
 from multislice_run.exit_codes import ExitCode
 from multislice_run.failures import HostsHang, Stopped, exit_code
 from multislice_run.failures import Preempted as Preempted
-from multislice_run.host_position import HostPosition
 from multislice_run.live_metrics import LiveMetrics, look_back, serve
 from multislice_run.pod import (
     HEARTBEAT_VARIABLE,
@@ -43,6 +42,7 @@ from multislice_run.pod import (
     JOB_FOLDER_VARIABLE,
     RUN_ID_VARIABLE,
     START_VARIABLE,
+    HostPosition,
 )
 from multislice_run.records import numbered
 from multislice_run.records.events import EventName

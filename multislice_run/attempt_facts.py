@@ -17,9 +17,8 @@ from multislice_run.pod import (
     RUN_ID_VARIABLE,
     START_VARIABLE,
 )
-from multislice_run.records.lines import FailureRecord
+from multislice_run.records.lines import FailureRecord, parse
 from multislice_run.records.reader import read_record
-from multislice_run.records.shapes import parse
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from types import FrameType
 from etils import epath
 
 from multislice_run.attempt_facts import AttemptFacts
-from multislice_run.host_position import HostPosition
+from multislice_run.pod import HostPosition
 
 HANG_MINUTES = 10.0
 """Default time in minutes after which a main thread that has run no Python stands still."""

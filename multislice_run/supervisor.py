@@ -29,11 +29,9 @@ from etils import epath
 from multislice_run.attempt_facts import AttemptFacts
 from multislice_run.ending import Ending, Failure, silence_storage
 from multislice_run.exit_codes import ENDS_THE_POD, ExitCode, exit_name
-from multislice_run.host_position import HostPosition
-from multislice_run.pod import JOB_FOLDER_VARIABLE, START_VARIABLE, attempt_begins
-from multislice_run.program import SIGNALLED, Program
+from multislice_run.pod import JOB_FOLDER_VARIABLE, START_VARIABLE, HostPosition, attempt_begins
 from multislice_run.sigterm import on_sigterm
-from multislice_run.supervised import SAVED, STEPPED
+from multislice_run.supervised import SAVED, SIGNALLED, STEPPED, Program
 from multislice_run.worlds import (
     Ended,
     Ready,

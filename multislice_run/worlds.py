@@ -32,7 +32,7 @@ from etils import epath
 
 from multislice_run.exit_codes import UNCOUNTED_CODES, ExitCode, cause_order, exit_name
 from multislice_run.records.ledger import create, write_whole
-from multislice_run.records.shapes import parse
+from multislice_run.records.lines import parse
 
 _Record = TypeVar("_Record")
 
@@ -136,7 +136,6 @@ class Roll:
         return key
 
     def signed(self, processes: Iterable[int]) -> dict[int, Ready]:
-        """Return those of `processes` that are ready."""
         with ThreadPoolExecutor(_READS_AT_ONCE) as pool:
             found = pool.map(lambda process: (process, _read(self._folder / str(process), Ready)), processes)
             return {process: ready for process, ready in found if ready}

@@ -247,7 +247,6 @@ class Engine:
         ]
 
     def destroyable(self) -> bool:
-        """Return whether the state holds cloud or cluster resources."""
         return any(resource.get("custom") for resource in self.resources())
 
     @cached_property

@@ -307,7 +307,6 @@ def _installed(program: Program) -> Iterator[Path]:
 
 
 def _is_right(program: Program, path: Path) -> bool:
-    """Return whether the program reports the right version."""
     if program.version_command is None:
         return False
     command = [path, *program.version_command]

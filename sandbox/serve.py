@@ -1,12 +1,15 @@
 """The sandbox's background process, `python -m sandbox.serve FOLDER`.
 
-Starts every server and restarts it when it ends, and runs the operators and the node agent. Stops everything on
-SIGTERM, when a server keeps ending, or after `_LIFETIME_SECONDS`.
+Starts every server and restarts it when it ends, and runs the operators, the node agent and the proxy in front of the
+API server. Stops everything on SIGTERM, when a server keeps ending, or after `_LIFETIME_SECONDS`.
 """
 
+import asyncio
+import errno
 import logging
 import os
 import signal
+import socket
 import sys
 import threading
 import time
@@ -14,7 +17,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from sandbox import certificates, daemon
-from sandbox.egress import Egress
 from sandbox.node_agent.agent import NodeAgent
 from sandbox.operators import Operators
 from sandbox.programs import found
@@ -24,7 +26,61 @@ from sandbox.site import SITE_VARIABLE, Site, load, start_command
 _LIFETIME_SECONDS = 12 * 3600
 _LOCK_SECONDS = 5
 
+_TARGET_PORTS = {443: Site.webhook_port}
+"""Ports of Services whose programs listen on another port."""
+_CHUNK_BYTES = 65536
+
 _log = logging.getLogger(__name__)
+
+
+class Egress:
+    """The proxy of one site, which listens from the start.
+
+    It carries the API server's connections to webhooks and kubelets, as konnectivity does in GKE. The API server asks
+    for each connection with an HTTP CONNECT request. A Service's port 443 becomes the port on which its operator
+    listens, because an ordinary user may not listen on ports below 1024.
+    """
+
+    def __init__(self, site: Site) -> None:
+        self._listening = socket.socket(socket.AF_UNIX)
+        self._listening.bind("\0" + site.egress_name)
+        self._listening.listen()
+
+    def run(self, stop: threading.Event) -> None:
+        """Carry connections until `stop` is set, then close all of them."""
+        asyncio.run(self._serve(stop))
+
+    async def _serve(self, stop: threading.Event) -> None:
+        server = await asyncio.start_unix_server(_carry, sock=self._listening)
+        await asyncio.to_thread(stop.wait)
+        server.close()
+        server.abort_clients()
+
+
+async def _carry(client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
+    try:
+        request = await client.readuntil(b"\r\n\r\n")
+        host, _, port = request.split()[1].decode().rpartition(":")
+        target, to_target = await asyncio.open_connection(host, _TARGET_PORTS.get(int(port), int(port)))
+    except OSError as error:
+        to_client.write(f"HTTP/1.1 502 {os.strerror(error.errno or errno.EIO)}\r\n\r\n".encode())
+        to_client.close()
+    except asyncio.IncompleteReadError:
+        to_client.close()
+    else:
+        to_client.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        await asyncio.gather(_copy(client, to_target), _copy(target, to_client))
+
+
+async def _copy(source: asyncio.StreamReader, to: asyncio.StreamWriter) -> None:
+    try:
+        while chunk := await source.read(_CHUNK_BYTES):
+            to.write(chunk)
+            await to.drain()
+    except ConnectionError:
+        pass
+    finally:
+        to.close()
 
 
 def serve(site: Site, stopping: threading.Event) -> int:

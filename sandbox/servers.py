@@ -1,7 +1,7 @@
 """The servers of the sandbox as child processes on loopback: etcd, Kubernetes' control plane, and a GCS server.
 
 Authentication is by client certificates and tokens, authorization is RBAC. Service addresses are loopback addresses,
-and `sandbox.egress` connects the API server to webhooks. The GCS server is fake-gcs-server. A server that ends is
+and `sandbox.serve` connects the API server to webhooks. The GCS server is fake-gcs-server. A server that ends is
 restarted; operators run in `sandbox.operators`.
 """
 
@@ -17,8 +17,8 @@ from pathlib import Path
 from types import MappingProxyType
 
 import urllib3
+import yaml
 
-from sandbox import egress
 from sandbox.programs import Programs
 from sandbox.site import Site, administrator, etcd
 
@@ -129,7 +129,6 @@ class Supervision:
     _kept: list[_Kept] = field(default_factory=list[_Kept])
 
     def keep(self, server: ServerProcess) -> ServerProcess:
-        """Supervise a server that was just started."""
         self._kept.append(_Kept(server))
         self._write_pid(server)
         return server
@@ -281,6 +280,20 @@ def _etcd_flags(site: Site) -> list[str]:
     ]
 
 
+def _write_egress_configuration(site: Site) -> Path:
+    # A Unix socket, because the API server has no HTTP proxy on a port without TLS. The name `@...` has no file, whose
+    # path could be too long.
+    proxy = {"proxyProtocol": "HTTPConnect", "transport": {"uds": {"udsName": f"@{site.egress_name}"}}}
+    configuration = {
+        "apiVersion": "apiserver.k8s.io/v1beta1",
+        "kind": "EgressSelectorConfiguration",
+        "egressSelections": [{"name": "cluster", "connection": proxy}],
+    }
+    path = site.root / "egress.yaml"
+    path.write_text(yaml.safe_dump(configuration))
+    return path
+
+
 def _api_server_flags(site: Site) -> list[str]:
     pki = site.pki
     return [
@@ -291,7 +304,7 @@ def _api_server_flags(site: Site) -> list[str]:
         f"--bind-address={site.address}",
         f"--advertise-address={site.address}",
         f"--secure-port={site.api_server_port}",
-        f"--egress-selector-config-file={egress.write_configuration(site)}",
+        f"--egress-selector-config-file={_write_egress_configuration(site)}",
         "--endpoint-reconciler-type=none",
         f"--service-cluster-ip-range={site.service_cidr}",
         f"--client-ca-file={pki / 'ca.crt'}",

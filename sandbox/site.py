@@ -103,7 +103,7 @@ class Site:
 
     @property
     def egress_name(self) -> str:
-        """Return the abstract name of the Unix socket of `sandbox.egress`."""
+        """Return the abstract name of the Unix socket of `sandbox.serve.Egress`."""
         return f"tpu-multislice-{self.address}"
 
     @property
@@ -121,7 +121,6 @@ class Site:
 
     @property
     def cloud(self) -> Path:
-        """Return the folder with one JSON file for each Google Cloud resource that exists here."""
         return self.root / "cloud"
 
     @property
@@ -135,7 +134,6 @@ class Site:
 
     @property
     def pods(self) -> Path:
-        """Return the folder with the working folders of running pods."""
         return self.root / "pods"
 
     @property

@@ -7,7 +7,7 @@ The comparison, in `calibration.yaml`, is shown next to every estimate. This mod
 import hashlib
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
@@ -32,7 +32,6 @@ class Recipe(Spec):
 
     @property
     def ratio(self) -> float | None:
-        """Estimate divided by measurement."""
         return None if self.estimated_seconds is None else self.estimated_seconds / self.published_seconds
 
 
@@ -58,7 +57,7 @@ QUOTED_EFFICIENCY = 0.35
 _PACKAGES = ("jax", "libtpu", "optax")
 """Packages whose versions change the program."""
 
-_SOURCES = ("preflight_result.py", "data/manifest.py", "spec/**/*.py", "training/**/*.py", "preflight/**/*.py")
+_SOURCES = ("preflight_result.py", "data/token_folder.py", "spec/**/*.py", "training/**/*.py", "preflight/**/*.py")
 """Sources below `workloads/` that determine the trainer's step or the result."""
 
 _IRRELEVANT = {
@@ -96,6 +95,11 @@ class StepEstimate(Spec):
     seconds: float
     mfu: float
     tokens_per_second_per_chip: float
+
+
+def quoted(steps: Iterable[StepEstimate]) -> StepEstimate | None:
+    """Return the estimate to quote. `None` if there is none."""
+    return next((step for step in steps if step.kernel_efficiency == QUOTED_EFFICIENCY), None)
 
 
 class BigArray(Spec):
@@ -170,8 +174,7 @@ class PreflightResult(Spec):
 
     @property
     def estimate(self) -> StepEstimate | None:
-        """The estimate to quote."""
-        return next((step for step in self.steps if step.kernel_efficiency == QUOTED_EFFICIENCY), None)
+        return quoted(self.steps)
 
 
 def tokens(spec: JobSpec) -> int:

@@ -25,7 +25,6 @@ class Line:
     template: ClassVar[str]
 
     def line(self) -> str:
-        """Return the record as one line of text."""
         return self.template.format(**vars(self))
 
     @classmethod

@@ -55,11 +55,9 @@ class LineFile:
 
     @property
     def unstored(self) -> list[str]:
-        """Lines that are not in storage yet."""
         return self.entries[self._stored :]
 
     def add(self, facts: Mapping[str, Any]) -> None:
-        """Add a line, which is written in the background."""
         self.entries.append(json.dumps(numbered(facts)))
 
     def _write_in_background(self) -> None:
@@ -119,7 +117,6 @@ class StepFile:
 
     @property
     def unstored(self) -> list[str]:
-        """Lines of the last steps, which are not in storage yet."""
         return self._lines.unstored
 
     def _part_file(self) -> LineFile:

@@ -14,8 +14,7 @@ from etils import epath
 
 from multislice_run.records import FORMAT
 from multislice_run.records.events import BY_CLASS
-from multislice_run.records.lines import FACTS, Count, FailureRecord, LedgerLine, Moment
-from multislice_run.records.shapes import parse, within
+from multislice_run.records.lines import FACTS, Count, FailureRecord, LedgerLine, Moment, parse, within
 from multislice_run.worlds import Roll, Worlds
 
 _Kind = TypeVar("_Kind")

@@ -158,7 +158,6 @@ def _value(entry: Json, container: Json, around: Surroundings, variables: Mappin
 
 
 def _own_value(origin: Json, container: Json, around: Surroundings) -> str:
-    """Return what the pod says about itself."""
     if reference := origin.get("fieldRef"):
         return _field_value(reference["fieldPath"], around)
     return _resource_value(origin["resourceFieldRef"], container, around.node)

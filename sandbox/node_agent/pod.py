@@ -127,7 +127,6 @@ class Pod:
 
     @property
     def ended(self) -> bool:
-        """Return whether it was reported as Succeeded or Failed."""
         return self.status.get("phase") in ("Succeeded", "Failed")
 
     @property

@@ -101,7 +101,6 @@ class PodProcess:
         return self._process.pid
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal to the whole group, if it still runs."""
         with self._lock:
             if self._process.returncode is None:
                 _signal_group(self.pid, number)

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 
 from infra.cluster.kubernetes import STRATEGIC_MERGE_PATCH, UNREACHABLE, ApiError, Json
 from sandbox.node_agent.container import Machine
-from sandbox.node_agent.container_worker import ContainerWorker
+from sandbox.node_agent.container_worker import ACTIONS, ContainerWorker, later
 from sandbox.node_agent.environment import Surroundings
 from sandbox.node_agent.pod import (
     DEADLINE_EXCEEDED,
@@ -30,7 +30,6 @@ from sandbox.node_agent.pod import (
     waiting,
 )
 from sandbox.node_agent.pod_process import end_leftovers
-from sandbox.node_agent.probes import ACTIONS
 from sandbox.site import REFUSES_PODS
 
 log = logging.getLogger(__name__)
@@ -76,9 +75,7 @@ class PodWorker:
     def start(self) -> None:
         self._thread.start()
         if seconds := self.pod.spec.get("activeDeadlineSeconds"):
-            timer = threading.Timer(seconds, self.evict, [DEADLINE_EXCEEDED, self.pod.grace_seconds])
-            timer.daemon = True
-            timer.start()
+            later(seconds, self.evict, DEADLINE_EXCEEDED, self.pod.grace_seconds)
 
     def join(self, timeout_seconds: float) -> None:
         self._thread.join(timeout_seconds)
@@ -300,7 +297,8 @@ def _unsupported_in_container(container: Json) -> Iterator[str]:
         yield f"the entry point {of}, because images are not run here and it has no command"
     yield from (f"{name} {of}" for name in _CONTAINER_FIELDS if container.get(name))
     for mount in container.get("volumeMounts", []):
-        yield from (f"{name} of mount {mount['mountPath']!r} {of}" for name in _MOUNT_FIELDS if _is_set(mount, name))
+        fields = [name for name in _MOUNT_FIELDS if mount.get(name) not in (None, "None", "Disabled")]
+        yield from (f"{name} of mount {mount['mountPath']!r} {of}" for name in fields)
     for variable in container.get("env", []):
         for kind in (variable.get("valueFrom") or {}).keys() - _VARIABLES:
             yield f"{kind} of variable {variable['name']!r} {of}"
@@ -310,7 +308,3 @@ def _unsupported_in_container(container: Json) -> Iterator[str]:
     checks = {name: container[name] for name in _PROBES if name in container}
     hooks = {name: lifecycle[name] for name in ("postStart", "preStop") if name in lifecycle}
     yield from (f"the action of {name} {of}" for name, check in (checks | hooks).items() if not ACTIONS & check.keys())
-
-
-def _is_set(mount: Json, field: str) -> bool:
-    return mount.get(field) not in (None, "None", "Disabled")

@@ -31,7 +31,6 @@ class Cloud:
         return json.loads(path.read_text())["properties"] if path.exists() else None
 
     def every(self, resource_type: str) -> Iterator[tuple[str, Json]]:
-        """Yield the id and properties of each resource of a type."""
         for path in sorted(self.folder.glob(f"{_slug(resource_type)}-*.json")):
             record = json.loads(path.read_text())
             yield record["id"], record["properties"]
@@ -104,7 +103,6 @@ class ResourceType:
                 yield change
 
     def is_replaced_by(self, change: Change, before: Json, after: Json) -> bool:
-        """Return whether this change from `before` to `after` needs a new resource."""
         if change.path in self.replaces_when_off:
             return at(before, change.path) is True
         if change.path in self.blocks and change.kind != "UPDATE":

@@ -33,7 +33,6 @@ class Kind:
     namespaced: bool
 
     def path(self, namespace: str | None, name: str = "") -> str:
-        """Return the path of one object, or of the collection."""
         scope = f"/namespaces/{namespace}" if self.namespaced and namespace else ""
         return f"{self.group_path}{scope}/{self.plural}/{name}".rstrip("/")
 

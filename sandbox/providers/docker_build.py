@@ -19,10 +19,6 @@ class DockerBuildPlugin(Plugin):
         super().__init__("pulumi_docker_build")
 
     @override
-    def check(self, urn: str, old: Json, new: Json, seed: bytes) -> Json:
-        return new
-
-    @override
     def diff(self, old: Resource, new: Json) -> Diff:
         return Diff(tuple(changes(reveal(old.inputs), reveal(new))), frozenset(), same_name=False)
 
@@ -32,16 +28,8 @@ class DockerBuildPlugin(Plugin):
         return ("" if preview else state["digest"]), state
 
     @override
-    def read(self, resource: Resource) -> tuple[Json, Json]:
-        return resource.inputs, resource.state
-
-    @override
     def update(self, old: Resource, new: Json, timeout_seconds: float, *, preview: bool) -> Json:
         return _built(new, preview=preview)
-
-    @override
-    def delete(self, resource: Resource, timeout_seconds: float) -> None:
-        pass
 
 
 def _built(inputs: Json, *, preview: bool) -> Json:

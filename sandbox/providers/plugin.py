@@ -94,9 +94,10 @@ class Plugin(ABC):
         del old, new
         return []
 
-    @abstractmethod
     def check(self, urn: str, old: Json, new: Json, seed: bytes) -> Json:
-        """Return the inputs to continue with: `new`, with a name if it has none."""
+        """Return the inputs to continue with: `new`, with a name if it needs one and has none."""
+        del urn, old, seed
+        return new
 
     @abstractmethod
     def diff(self, old: Resource, new: Json) -> Diff:
@@ -106,17 +107,17 @@ class Plugin(ABC):
     def create(self, urn: str, inputs: Json, timeout_seconds: float, *, preview: bool) -> tuple[str, Json]:
         """Create the resource. Return its id (empty in previews) and state."""
 
-    @abstractmethod
     def read(self, resource: Resource) -> tuple[Json, Json] | None:
-        """Return the inputs and state of the existing resource; None when it is gone."""
+        """Return the inputs and state of the existing resource; None when it is gone. Default: it has not changed."""
+        return resource.inputs, resource.state
 
     @abstractmethod
     def update(self, old: Resource, new: Json, timeout_seconds: float, *, preview: bool) -> Json:
         """Update the resource. Return the state after that."""
 
-    @abstractmethod
     def delete(self, resource: Resource, timeout_seconds: float) -> None:
-        """Delete the resource and wait until it is gone."""
+        """Delete the resource and wait until it is gone. Default: it exists only in the state."""
+        del resource, timeout_seconds
 
     def invoke(self, token: str, arguments: Json) -> Json:
         raise Refusal(f"the sandbox has no function {token}({', '.join(arguments)})")
@@ -282,5 +283,4 @@ def _diff_response(diff: Diff, ignored: Iterable[str]) -> provider_pb2.DiffRespo
 
 
 def _properties(paths: Iterable[str]) -> list[str]:
-    """Return the top-level properties of the paths."""
     return sorted({re.split(r"[.\[]", path)[0] for path in paths})

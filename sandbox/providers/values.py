@@ -37,7 +37,6 @@ class Change:
     kind: Literal["ADD", "DELETE", "UPDATE"]
 
     def is_under(self, path: str) -> bool:
-        """Return whether the change is at `path` or below it."""
         return self.path == path or self.path.startswith((f"{path}.", f"{path}["))
 
 

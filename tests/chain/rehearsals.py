@@ -1,7 +1,6 @@
 """Rehearsed admissions and replayed windows of events held against the Kueue of a sandbox."""
 
-from benchmarks.kueue_decisions import RECORD, names
-from benchmarks.kueue_situations import NAMESPACE, draw_named
+from benchmarks.kueue_decisions import NAMESPACE, RECORD, draw_named, names
 from benchmarks.kueue_trials import carry_out
 from infra.cluster.kubernetes import ApiServer
 from sandbox.site import administrator

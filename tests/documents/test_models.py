@@ -11,7 +11,7 @@ from tests.documents.pages import DOCS, blocks
 from tests.infra.one_job import only_training
 from tests.infra.recording import stack_values
 from workloads.spec import load_preset, preset_names
-from workloads.spec.parameters import total_parameters
+from workloads.spec.model import total_parameters
 from workloads.training.flops import flops_per_token
 
 TEXT = (DOCS / "how-to" / "models.md").read_text()

@@ -1,6 +1,6 @@
 """Renders the metrics that the hosts of a trainer serve, from their declarations."""
 
-from multislice_run.exposition import FAMILIES, Family
+from multislice_run.live_metrics import FAMILIES, Family
 from tests.documents.pages import MADE
 
 _HEAD = f"""# Trainer metrics

@@ -1,6 +1,6 @@
 """Each example on two slices, as the image carries it out, on CPU devices."""
 
-import importlib
+import inspect
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from examples import rules
 from examples.__main__ import NAMES
 from tests.infra.recording import ROOT
 from tests.workloads.call.running import SECONDS, TWO_SLICES, carried_out, submitted, without_proxy
@@ -15,10 +16,10 @@ from tests.workloads.call.running import SECONDS, TWO_SLICES, carried_out, submi
 
 def twice() -> dict[str, Any]:
     """As a call that is preempted after some steps and begins again."""
-    from examples.checkpoints import run
+    from examples.rules import checkpoints
 
-    run(steps=4)
-    return run(steps=6)
+    checkpoints(steps=4)
+    return checkpoints(steps=6)
 
 
 CALLED: Mapping[str, Callable[[], Any]] = {"checkpoints": twice}
@@ -36,8 +37,8 @@ CHECKS: Mapping[str, Callable[[Any], bool]] = {
 
 
 def test_every_example_is_checked() -> None:
-    modules = {path.stem for path in (ROOT / "examples").glob("*.py")} - {"__init__", "__main__"}
-    assert set(NAMES) == set(CHECKS) == modules
+    functions = {name for name, _ in inspect.getmembers(rules, inspect.isfunction) if not name.startswith("_")}
+    assert set(NAMES) == set(CHECKS) == functions
 
 
 @pytest.mark.timeout(SECONDS + 60)
@@ -46,7 +47,7 @@ def test_every_example_is_checked() -> None:
 )
 @pytest.mark.costs(cpu_seconds=20)
 def test_an_example_gives_what_it_promises(name: str, tmp_path: Path) -> None:
-    run = CALLED.get(name) or importlib.import_module(f"examples.{name}").run
+    run = CALLED.get(name) or getattr(rules, name)
     backend = "pathways" if name == "one_process" else "direct"
     spec = submitted(tmp_path / "call", run, slices=TWO_SLICES, ships=[ROOT / "examples"], backend=backend)
     called = carried_out(spec, tmp_path / "logs", without_proxy(tmp_path / "site") if backend == "pathways" else None)

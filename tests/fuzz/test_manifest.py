@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 
 from tests.fuzz.damage import damaged_bytes
-from workloads.data.manifest import MANIFEST, DataFault, Manifest, SourceFile, TokenFile, Tokenizer, read_manifest
+from workloads.data.token_folder import MANIFEST, DataFault, Manifest, SourceFile, TokenFile, Tokenizer, read_manifest
 
 VALID = Manifest(
     format_version=2,

@@ -1,6 +1,6 @@
 import socket
 
-from multislice_run.host_position import HostPosition
+from multislice_run.pod import HostPosition
 
 
 def test_the_only_host_of_a_slice_has_a_name_of_its_own() -> None:

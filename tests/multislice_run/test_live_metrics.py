@@ -12,8 +12,7 @@ from etils import epath
 
 from multislice_run import live_metrics as module
 from multislice_run.attempt_facts import AttemptFacts, PastEnd
-from multislice_run.exposition import FAMILIES
-from multislice_run.live_metrics import LiveMetrics, look_back, serve
+from multislice_run.live_metrics import FAMILIES, LiveMetrics, look_back, serve
 from multislice_run.records.events import ENDS_A_PIECE, Cause, EventName
 from multislice_run.records.lines import StepLine
 from tests.workloads.exposed import Numbers, numbers

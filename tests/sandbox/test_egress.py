@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.egress import Egress
+from sandbox.serve import Egress
 from sandbox.site import Site, create
 
 

@@ -64,7 +64,6 @@ class CallFolder:
         return cls(fsspec.filesystem("file"), url)
 
     def write(self, name: str, content: bytes) -> None:
-        """Write a whole file."""
         self.filesystem.makedirs(f"{self.path}/{name}".rpartition("/")[0], exist_ok=True)
         self.filesystem.pipe_file(f"{self.path}/{name}", content)
 
@@ -152,7 +151,6 @@ class Seals:
         return content
 
     def write_raised(self, process: int, record: bytes) -> None:
-        """Write the record of an exception that the function raised on a host."""
         self.write(_raised_name(process), record)
 
     def read_raised(self) -> list[bytes]:

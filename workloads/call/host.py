@@ -45,8 +45,8 @@ from workloads.training.watchdog import Watchdog
 _RETURNED_KEY, _TAKEN_KEY = "returned", "taken"
 _FUNCTION, _RETURNED_ON = "the function", ", which has returned on "
 _SAME_ORDER = (
-    "every host must run the same collectives, as in examples/same_order.py, and work of a single host must come before"
-    " a collective of all hosts"
+    "every host must run the same collectives, as same_order in examples/rules.py, and work of a single host must come"
+    " before a collective of all hosts"
 )
 _MINUTES_PER_HOUR = 60
 _LATE_HOST_FAILS_MINUTES = 0.1
@@ -92,35 +92,21 @@ def run_host(spec: CallSpec, private_key: str, start: AttemptFacts, environment:
 
 
 class _Looks:
-    """What is looked at during the call, once a second."""
+    """What is looked at during the call, once a second: whether it hangs, and on which hosts the function has returned.
+
+    A host that waits in a collective for one of them would wait forever, so all must return soon after the first one.
+    """
 
     def __init__(self, spec: CallSpec, host: HostProcess, start: AttemptFacts):
-        self._returns = _Returns(spec, host.processes)
+        self._spec, self._processes = spec, host.processes
+        self._first = self._expected = ""
         self._standstill = None
         if spec.hang_minutes is not None and host.processes.count > 1:
             self._standstill = Standstill(host.storage, start, host.position, spec.hang_minutes)
 
     def look(self) -> str | None:
-        """Set the deadline for the rest of the call. Return the cause if the call hangs."""
-        self._returns.look()
-        cause = self._standstill and self._standstill.look()
-        return cause and f"{cause}; {_SAME_ORDER}; raise hang_minutes if a single call into JAX takes longer"
-
-
-class _Returns:
-    """Tracks the hosts on which the function has returned.
-
-    A host that waits in a collective for one of them would wait forever, so all must return soon after the first one.
-    """
-
-    def __init__(self, spec: CallSpec, processes: Processes):
-        self._spec = spec
-        self._processes = processes
-        self._first = ""
-        self._expected = ""
-
-    def look(self) -> None:
-        """Set the deadline for the rest of the call once the function has returned on a host."""
+        """Set the deadline for the rest of the call once the function has returned on a host. Return the cause if the
+        call hangs."""
         # The leader holds the list. If it is gone, JAX ends this process.
         with suppress(jax.errors.JaxRuntimeError):
             if returned := {int(index) for index in self._processes.read_all(_RETURNED_KEY)}:
@@ -129,6 +115,8 @@ class _Returns:
                 if what != self._expected:
                     self._expected = what
                     self._processes.deadline.expect(what, minutes)
+        cause = self._standstill and self._standstill.look()
+        return cause and f"{cause}; {_SAME_ORDER}; raise hang_minutes if a single call into JAX takes longer"
 
     def _due(self, returned: set[int]) -> tuple[str, float]:
         minutes = self._spec.return_minutes

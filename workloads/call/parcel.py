@@ -36,7 +36,6 @@ class Part(Spec):
 
     @classmethod
     def of(cls, name: str, content: bytes) -> Self:
-        """Return the part with this content."""
         return cls(name=name, sha256=hashlib.sha256(content).hexdigest(), size_bytes=len(content))
 
 
@@ -62,7 +61,6 @@ class Parcel:
 
     @classmethod
     def of(cls, call: str, function: str, parts: Mapping[str, bytes]) -> Self:
-        """Return the parcel of a call."""
         listed = tuple(Part.of(name, content) for name, content in parts.items())
         manifest = Manifest(
             call=call, function=function, python=python_version(), cloudpickle=_CLOUDPICKLE, parts=listed

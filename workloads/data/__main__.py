@@ -12,9 +12,8 @@ from collections.abc import Sequence
 
 from workloads.data.documents import CONTENT, TextField, Turns, data_files
 from workloads.data.encoders import BYTES, load_encoder
-from workloads.data.manifest import DataFault, Manifest
 from workloads.data.prepare import Progress, Request, prepare
-from workloads.data.token_folder import TokenFolder
+from workloads.data.token_folder import DataFault, Manifest, TokenFolder
 
 _REPORT_SECONDS = 2.0
 

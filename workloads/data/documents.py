@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Protocol
 import fsspec
 from fsspec.core import url_to_fs
 
-from workloads.data.manifest import DataFault
+from workloads.data.token_folder import DataFault
 
 _READ_AT_ONCE_BYTES = 1 << 20
 

@@ -8,7 +8,7 @@ import numpy as np
 from fsspec.core import url_to_fs
 
 from workloads.data.documents import load_library
-from workloads.data.manifest import DataFault, Tokenizer
+from workloads.data.token_folder import DataFault, Tokenizer
 
 BYTES = "bytes"
 """Name of the tokenizer without a file, where each byte is a token."""

@@ -60,7 +60,6 @@ class Rows:
             yield self._close(row)
 
     def rest(self) -> Iterator[np.ndarray]:
-        """Yield the rows that are not full."""
         while self._open:
             yield self._close(self._open[0])
 

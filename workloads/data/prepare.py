@@ -19,19 +19,19 @@ from fsspec.core import url_to_fs
 
 from workloads.data.documents import Fields, Piece, read_pieces
 from workloads.data.encoders import Encoder
-from workloads.data.manifest import (
+from workloads.data.packing import Rows, mark
+from workloads.data.token_folder import (
     MANIFEST,
     DataFault,
     Manifest,
     PackedRows,
     SourceFile,
     TokenFile,
+    TokenFolder,
     TokenType,
     stored_type,
     token_type,
 )
-from workloads.data.packing import Rows, mark
-from workloads.data.token_folder import TokenFolder
 
 _ENCODED_AT_ONCE_BYTES = 4 << 20
 
@@ -119,7 +119,6 @@ def _sources(paths: tuple[str, ...]) -> tuple[SourceFile, ...]:
 
 
 def _groups(sources: tuple[SourceFile, ...], size: int) -> list[tuple[str, ...]]:
-    """Return the inputs of each token file."""
     groups: list[tuple[str, ...]] = [()]
     filled = 0
     for source in sources:
@@ -152,7 +151,6 @@ class _Written:
 
 
 def _write_all(tasks: list[_Task], processes: int, report: Callable[[Progress], None]) -> Iterator[_Written]:
-    """Write the token file of each task."""
     total = Progress(0, 0, 0)
 
     def add(done: Progress) -> None:

@@ -24,7 +24,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _print(options: argparse.Namespace) -> int:
     from jax.errors import JaxRuntimeError
 
-    from workloads.preflight.preflight import compile_step, report_on
+    from workloads.preflight.result import compile_step, report_on
     from workloads.spec.chips import Unsupported
     from workloads.training.failures import InvalidSpec
 

@@ -30,7 +30,6 @@ class Schedule:
     """Loops whose trip count cannot be derived. Their bodies count once."""
 
     def instructions(self, module: Module) -> Iterator[tuple[Runs, Computation, Instruction]]:
-        """Yield the instructions of `module` that run."""
         for name, runs in self.runs.items():
             for instruction in module.computations[name].instructions:
                 yield runs, module.computations[name], instruction

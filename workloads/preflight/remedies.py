@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain, islice, zip_longest
 from math import inf
-from typing import Any, get_args
+from typing import Any
 
 from pydantic import ValidationError
 
 from workloads.preflight_result import Remedy
-from workloads.spec import JobSpec, MeshSpec, Remat
+from workloads.spec import JobSpec, MeshSpec
 from workloads.spec.fit import distance, legal_meshes
+from workloads.training.memory import smaller_steps
 
 TRIES = 10
 """Largest number of compilations. One that does not fit takes seconds, one that fits takes minutes."""
@@ -67,14 +68,11 @@ def remedies(
 
 def changes(spec: JobSpec) -> Iterator[Change]:
     """Yield legal changes, the smallest first: one setting, then several, then the mesh, then all."""
-    training = spec.training
-    kernels = [{"attention": "splash"}] if training.attention == "reference" else []
-    parts = [{"accumulation": number} for number in _accumulations(spec)]
-    # Policies that keep less than the job's, the one that keeps most first.
-    policies = [{"remat": policy} for policy in get_args(Remat)[get_args(Remat).index(training.remat) + 1 :]]
+    settings = {name: [{name: value} for value in values] for name, values in smaller_steps(spec).items()}
+    kernels, policies, later = (settings[name] for name in ("attention", "remat", "gather_weights"))
+    # The next larger number of parts, and the one with parts of one sequence.
+    parts = settings["accumulation"][:1] + settings["accumulation"][1:][-1:]
     meshes = [{"mesh": mesh} for mesh in _meshes(spec)]
-    gathered_later = training.gather_weights == "each-step" and spec.mesh.stage == 1
-    later = [{"gather_weights": "each-layer"}] if gathered_later else []
     alternating = [each for each in chain.from_iterable(zip_longest(parts, policies)) if each]
     last = [*kernels[-1:], *parts[-1:], *policies[-1:], *later]
     strongest = {name: value for change in last for name, value in change.items()}
@@ -90,13 +88,6 @@ def changes(spec: JobSpec) -> Iterator[Change]:
             continue
         paths = {name: name if name == "mesh" else f"training.{name}" for name in change}
         yield Change(", ".join(f"{paths[name]}: {value}" for name, value in change.items()), changed)
-
-
-def _accumulations(spec: JobSpec) -> list[int]:
-    """Return the next larger number of parts, and the one with parts of one sequence."""
-    sequences = spec.rows_per_device
-    larger = [parts for parts in range(spec.training.accumulation + 1, sequences + 1) if sequences % parts == 0]
-    return sorted({*larger[:1], *larger[-1:]})
 
 
 def _meshes(spec: JobSpec) -> list[MeshSpec]:

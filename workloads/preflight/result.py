@@ -1,4 +1,4 @@
-"""Makes the preflight's result from a JobSpec, for the preview.
+"""Compiles the step of a JobSpec, reports on it, and makes the preflight's result for the preview.
 
 If there is no answer, the result has the reason. If the step does not fit, remedies are tried, one compilation after
 the other.
@@ -9,23 +9,62 @@ from typing import Any
 
 from jax.errors import JaxRuntimeError
 
-from workloads.preflight.compilation import Compilation
-from workloads.preflight.estimate import Account
-from workloads.preflight.kernels import likely
-from workloads.preflight.preflight import compile_others, compile_step, report_on, state_gib
+from workloads.preflight.compilation import Compilation, compile_for_account
+from workloads.preflight.estimate import Account, account, estimate
+from workloads.preflight.kernels import likely, settle
 from workloads.preflight.remedies import Change, Outcome, remedies
 from workloads.preflight.report import Report
+from workloads.preflight.topology import check_arguments, describe_devices
 from workloads.preflight_result import (
-    QUOTED_EFFICIENCY,
     Alternative,
     PreflightResult,
     Remedy,
     preflight_key,
+    quoted,
     versions,
 )
 from workloads.spec import JobSpec, chips
 from workloads.spec.chips import Unsupported
 from workloads.training.failures import InvalidSpec
+from workloads.training.memory import bytes_per_device
+from workloads.training.mesh import build_mesh
+from workloads.training.step import Program
+
+
+def compile_step(spec: JobSpec) -> Compilation:
+    """Compile the step of `spec` for its chips.
+
+    Raises:
+        Unsupported: this machine has no compiler for them, or libtpu refuses the job's arguments.
+        InvalidSpec: the mesh does not fit those devices.
+        jax.errors.JaxRuntimeError: the compiler refuses the step for another reason than memory.
+    """
+
+    check_arguments(spec)
+    # The target is described inside too, because libtpu then complains that this machine has no TPU.
+    return compile_for_account(lambda options: _program(settle(spec)).compile_step(**options))
+
+
+def report_on(spec: JobSpec, text: str, compilation: Compilation | None = None) -> Report:
+    """Report on `text`, the compiled step of `spec`. It is empty if the step does not fit."""
+    done = account(text) if text else None
+    return Report(spec, compilation, done, estimate(spec, done) if done else None)
+
+
+def compile_others(spec: JobSpec) -> None:
+    """Compile the other programs of an attempt of the trainer, so that they are in JAX's compilation cache."""
+    program = _program(settle(spec))
+    program.compile_initial()
+    program.compile_evaluation()
+
+
+def state_gib(spec: JobSpec) -> float:
+    """Return the GiB of training state and frozen weights on a device, without compiling."""
+    return bytes_per_device(_program(spec).device_state_shapes) / 2**30
+
+
+def _program(spec: JobSpec) -> Program:
+    return Program(spec, build_mesh(spec.mesh, spec.slices, describe_devices(spec.slices, spec.libtpu_args)))
 
 
 def preflight(
@@ -101,7 +140,6 @@ def _remedies(spec: JobSpec, report_progress: Callable[[str], None]) -> tuple[Re
 
 
 def _job_fields(spec: JobSpec) -> dict[str, Any]:
-    """Return the fields of every result that describe the job."""
     return {
         "key": preflight_key(spec),
         "versions": versions(),
@@ -131,5 +169,5 @@ def _needed_gib(compilation: Compilation) -> float | None:
 
 
 def _quoted_seconds(report: Report) -> float | None:
-    steps = report.estimate.steps if report.estimate else ()
-    return next((step.seconds for step in steps if step.kernel_efficiency == QUOTED_EFFICIENCY), None)
+    step = quoted(report.estimate.steps) if report.estimate else None
+    return step and step.seconds

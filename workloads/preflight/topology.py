@@ -1,4 +1,4 @@
-"""Describes the chips of a JobSpec to the compiler, by libtpu, on a machine without TPUs."""
+"""The chips of a JobSpec for the compiler, described by libtpu on a machine without TPUs."""
 
 import os
 import subprocess

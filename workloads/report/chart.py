@@ -204,7 +204,6 @@ def _legend(lines: Sequence[Line]) -> Iterator[str]:
 
 
 def _describe(lines: Sequence[Line], across: str, marks: Sequence[Mark]) -> str:
-    """Describe the chart in words."""
     words: list[str] = []
     for line in lines:
         if points := [point for piece in line.pieces for point in piece]:

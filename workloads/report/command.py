@@ -19,9 +19,8 @@ import fsspec
 from etils import epath
 from rich.console import Console
 
-from multislice_run.records.lines import Current
+from multislice_run.records.lines import Current, parse
 from multislice_run.records.reader import read_failures
-from multislice_run.records.shapes import parse
 from workloads.report.goodput import Goodput, goodput, lost_steps
 from workloads.report.history import AttemptHistory, History, read_history
 from workloads.report.mesh_text import counted

@@ -54,7 +54,6 @@ class Spent(Spec):
 
     @property
     def productive(self) -> float:
-        """Share of the time spent on productive steps."""
         seconds = sum(part.seconds for part in self.parts if part.cause is Cause.PRODUCTIVE)
         return seconds / self.seconds if self.seconds else 0.0
 

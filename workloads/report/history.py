@@ -16,7 +16,7 @@ from etils import epath
 from multislice_run.exit_codes import SIGKILL, exit_name
 from multislice_run.records.events import EventName
 from multislice_run.records.ledger import numbered_files
-from multislice_run.records.lines import FailureRecord, StepLine
+from multislice_run.records.lines import FailureRecord, StepLine, parse
 from multislice_run.records.reader import (
     Event,
     ProcessFailure,
@@ -27,7 +27,6 @@ from multislice_run.records.reader import (
     read_record,
     read_world,
 )
-from multislice_run.records.shapes import parse
 from workloads.report.mesh_text import Placement
 from workloads.spec import FATAL_CODES, ExitCode, cause_order
 
@@ -62,12 +61,10 @@ class AttemptHistory:
 
     @property
     def opened(self) -> bool:
-        """Whether it opened the run."""
         return not self.host_begins
 
     @property
     def leader(self) -> tuple[Event, ...]:
-        """Events of the leader, in order."""
         return self.ledgers.get(0, ())
 
     def last(self, name: str) -> Event | None:

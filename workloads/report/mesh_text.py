@@ -1,7 +1,7 @@
 """Draws the mesh as text for a log: the coordinates of each slice, host and device, and the split of each array.
 
 The trainer writes the places of a job's devices and arrays to `placement/<start>.json` of a run, from the real mesh and
-the training state; `mesh_svg` draws them too. Lines are at most 100 columns wide. For a large job, only the first and
+the training state; `pictures` draws them too. Lines are at most 100 columns wide. For a large job, only the first and
 the last parts are shown.
 """
 
@@ -38,7 +38,6 @@ class PlacedArray(Spec):
         )
 
     def shard_bytes(self, mesh: MeshSpec) -> int:
-        """Return the bytes of the part that each device holds."""
         return prod(self.shard_shape(mesh)) * self.element_bytes
 
     def split_text(self) -> str:
@@ -72,12 +71,10 @@ class Placement(Spec):
 
     @property
     def state_bytes(self) -> int:
-        """Bytes of all arrays on each device."""
         return sum(array.shard_bytes(self.mesh) for array in self.arrays)
 
     @property
     def summary(self) -> str:
-        """The mesh and its slices in words."""
         slices = self.slices
         return (
             f"{self.mesh} over {counted(slices.count, 'slice')} of {counted(slices.hosts, 'host')} with"

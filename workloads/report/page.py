@@ -1,6 +1,6 @@
 """Writes the report of a run as one HTML file without other resources, also while the job runs.
 
-Tables are in `tables`; pictures are in `chart`, `curves` and `mesh_svg`.
+Tables are in `tables`; pictures are in `pictures`, by `chart`.
 """
 
 import json
@@ -14,11 +14,10 @@ from typing import Any
 
 from multislice_run.records.events import EventName
 from workloads.report.chart import Bar, amount, element, long_bar, style_sheet
-from workloads.report.curves import hosts_chart, loss_chart, throughput_chart, utilisation_chart
 from workloads.report.goodput import Cause, Goodput, Spent, goodput, lost_steps
 from workloads.report.history import LAST, AttemptHistory, History
-from workloads.report.mesh_svg import mesh_drawing
 from workloads.report.mesh_text import Placement, fixed_and_varying, size_text
+from workloads.report.pictures import hosts_chart, loss_chart, mesh_drawing, throughput_chart, utilisation_chart
 from workloads.report.tables import by_cause, by_fault, dollars, duration, notes, shown
 from workloads.report.training import summarize_training
 from workloads.spec import ExitCode

@@ -13,8 +13,7 @@ from workloads.spec.base import Spec
 from workloads.spec.compiler import DEFAULT_VMEM_KIB, VMEM, CompilerSpec, Value
 from workloads.spec.data import DataSpec
 from workloads.spec.fit import kernel_faults, size_faults
-from workloads.spec.model import ModelSpec
-from workloads.spec.parameters import state_bytes
+from workloads.spec.model import ModelSpec, state_bytes
 from workloads.spec.slices import MeshSpec, SliceSpec
 from workloads.spec.training import OptimizerSetting, OptimizerSpec, TrackersSpec, TrainingSpec
 
@@ -145,7 +144,6 @@ class JobSpec(Spec):
 
     @property
     def padding(self) -> float:
-        """Share of a step's rows that are padding."""
         return self.padding_rows / (self.padding_rows + self.training.global_batch)
 
     def _computed(self, rows: int, at_once: int) -> int:

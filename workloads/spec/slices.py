@@ -98,7 +98,6 @@ class MeshSpec(Spec):
 
     @property
     def data_shards(self) -> int:
-        """Number of parts of the batch."""
         return self.replica * self.fsdp
 
     def share_of_host(self, devices: int) -> float:

@@ -34,15 +34,11 @@ def gather(shard: jax.Array, axes: Axes, dimension: int, dtype: jnp.dtype) -> ja
     return shard if jax.lax.axis_size(axes) == 1 else jax.lax.all_gather(shard, axes, axis=dimension, tiled=True)
 
 
-def _gather_forward(shard: jax.Array, axes: Axes, dimension: int, dtype: jnp.dtype) -> tuple[jax.Array, None]:
-    return gather(shard, axes, dimension, dtype), None
-
-
 def _gather_backward(axes: Axes, dimension: int, dtype: jnp.dtype, _: None, gradient: jax.Array) -> tuple[jax.Array]:
     return (reduce_scatter(gradient.astype(dtype), axes, dimension).astype(jnp.float32),)
 
 
-gather.defvjp(_gather_forward, _gather_backward)
+gather.defvjp(lambda shard, *fixed: (gather(shard, *fixed), None), _gather_backward)
 
 
 def reduce_scatter(gradient: jax.Array, axes: Axes, dimension: int) -> jax.Array:
@@ -76,12 +72,6 @@ def summed_gradient(shard: jax.Array, pending: jax.Array | None, axes: Axes, dty
     return shard
 
 
-def _summed_forward(
-    shard: jax.Array, pending: jax.Array | None, axes: Axes, dtype: jnp.dtype
-) -> tuple[jax.Array, jax.Array | None]:
-    return shard, pending
-
-
 def _summed_backward(
     axes: Axes, dtype: jnp.dtype, pending: jax.Array | None, gradient: jax.Array
 ) -> tuple[jax.Array, jax.Array | None]:
@@ -90,7 +80,7 @@ def _summed_backward(
     return summed, None if pending is None else jnp.zeros_like(pending)
 
 
-summed_gradient.defvjp(_summed_forward, _summed_backward)
+summed_gradient.defvjp(lambda shard, pending, *_: (shard, pending), _summed_backward)
 
 
 def own_part(array: jax.Array, axes: Sequence[str], dimension: int) -> jax.Array:

@@ -101,12 +101,8 @@ class Order:
         return hashlib.sha256(json.dumps([self._row(place) for place in places]).encode()).hexdigest()
 
     def _row(self, place: int) -> int:
-        number, within = find_element(place, self._weights)
+        number, within = find_element(place, [part.weight for part in self.parts])
         return self.parts[number].first + self._endless[number][within]
-
-    @cached_property
-    def _weights(self) -> list[int]:
-        return [part.weight for part in self.parts]
 
     @cached_property
     def _endless(self) -> list[Any]:

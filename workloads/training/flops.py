@@ -4,7 +4,7 @@ Recomputation is not counted, because it trains nothing.
 """
 
 from workloads.spec import LoraSpec, ModelSpec, SliceSpec
-from workloads.spec.parameters import adapter_parameters, matrix_parameters
+from workloads.spec.model import adapter_parameters, matrix_parameters
 
 _FORWARD_AND_BACKWARD = 3
 """Factor of forward and backward pass. The backward pass multiplies twice for each multiplication of the forward pass.

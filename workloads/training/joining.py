@@ -14,13 +14,35 @@ from multislice_run.ending import Ending, Failure
 from multislice_run.sigterm import NOTHING_TO_SAVE
 from multislice_run.supervised import is_supervised
 from multislice_run.worlds import Ready, Roll
-from workloads.spec import ExitCode, SliceSpec
-from workloads.training.failures import Preempted, TrainingStopped
+from workloads.spec import ExitCode, JobSpec, SliceSpec
+from workloads.training.failures import InvalidSpec, Preempted, TrainingStopped
 from workloads.training.runtime import Deadline, Expectation, HostPosition, Processes, join, require_coordinator_port
-from workloads.training.start_check import require_position
 from workloads.training.watchdog import Watchdog
 
 _UNREACHABLE = "all hosts began but did not join; is the first host of the first slice reachable from here?"
+
+
+def on_present_slices(job: JobSpec, position: HostPosition) -> JobSpec:
+    """Return the job as it runs on the slices of its JobSet, before this process waits for others.
+
+    Raises:
+        InvalidSpec: the slices do not match the job.
+    """
+    require_position(job.slices, position)
+    return job if position.slice_count == job.slices.count else job.on_slices(position.slice_count)
+
+
+def require_position(slices: SliceSpec, position: HostPosition) -> None:
+    """Compare the slices of the JobSet with those of the specification.
+
+    Raises:
+        InvalidSpec: too many or too few slices, another number of hosts, or a position outside of them.
+    """
+    if faults := position.faults(slices.fewest, slices.count, slices.hosts):
+        raise InvalidSpec(
+            f"host {position.host}: {'; '.join(faults)}; submit the job again with a specification for"
+            f" {slices.count} slices of {slices.topology}"
+        )
 
 
 class HostProcess:

@@ -17,9 +17,8 @@ from multislice_run.records.lines import Pace
 from workloads.progress import FewerSlices, Line, StepProgress
 from workloads.spec import JobSpec, TrainingSpec
 from workloads.training.pace import compare
-from workloads.training.resumption import Position
 from workloads.training.runtime import Processes
-from workloads.training.step import StepResult
+from workloads.training.step import Position, StepResult
 from workloads.training.step_metrics import Result, StepMetrics
 from workloads.training.trackers import Trackers
 
@@ -35,7 +34,6 @@ class DispatchedStep:
 
     @property
     def number(self) -> int:
-        """Number of steps done after it."""
         return self.before.step + 1
 
 
@@ -97,7 +95,6 @@ class Journal:
         return DispatchedStep(before, time.monotonic(), self._reader.submit(Result.read, result))
 
     def end_step(self, step: DispatchedStep) -> None:
-        """Report a step."""
         result, free = step.result.result(), self._devices_free
         self._devices_free = result.ended
         # A step that was given before the previous one had ended did not keep the devices waiting.

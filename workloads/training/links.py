@@ -1,6 +1,6 @@
 """Listens on the leader for the connections of `lifelines`, and opens them on the other hosts.
 
-Before either side believes anything, both prove that they have the key of the attempt (`start_check`):
+Before either side believes anything, both prove that they have the key of the attempt (`multislice_run.worlds`):
 
     listener    nonce
     host        its index, another nonce, HMAC over both nonces and the index

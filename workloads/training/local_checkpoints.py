@@ -135,7 +135,6 @@ class LocalCheckpoints:
         return self._writing.result() if self._writing and self._writing.done() else None
 
     def clear(self) -> None:
-        """Delete all states of the run."""
         if self._writing:
             self._writing.exception()
         self._keep_only("")
@@ -160,7 +159,6 @@ class LocalCheckpoints:
         return Written(age.step, size, time.monotonic() - began)
 
     def _complete(self) -> Iterator[Age]:
-        """Yield the complete states."""
         if self._folder.exists():
             names = [path.name for path in self._folder.iterdir() if path.name != _PARTIAL]
             yield from (Age(*map(int, name.split("-"))) for name in names)
@@ -284,5 +282,4 @@ class LocalSaves:
         self._seconds = self._journal.end_local_save()
 
     def clear(self) -> None:
-        """Delete all states of the run."""
         self._checkpoints.clear()

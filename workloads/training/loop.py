@@ -1,6 +1,6 @@
 """Trains a run from its newest checkpoint to its last step.
 
-Program, data, run and checkpoints come first, then the steps. What follows a step is a list (`after_step`): profile,
+Program, data, run and checkpoints come first, then the steps. What follows a step is a list: profile,
 comparisons, saves and evaluation. The host gives the devices a step before it reads the result of the previous one, so
 that they do not wait for the host. If something in the list needs the state of a step, or the step may be the last
 before a rollback, its result is read before the next step begins.
@@ -8,10 +8,10 @@ before a rollback, its result is read before the next step begins.
 
 import math
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 
 import jax
 
@@ -28,7 +28,6 @@ from workloads.progress import (
     RunSummary,
 )
 from workloads.spec import JobSpec
-from workloads.training.after_step import AfterStep, every
 from workloads.training.checkpoint import Checkpoints, Record, SaveTimer, read_record
 from workloads.training.data import Batches, require_same_rows
 from workloads.training.failures import Diverged, Preempted, TrainingStopped
@@ -41,13 +40,32 @@ from workloads.training.memory import fitting
 from workloads.training.mesh import build_mesh, placement, show_placement
 from workloads.training.parameter_folder import read_about
 from workloads.training.profile import StepProfiler
-from workloads.training.resumption import Position, at_batch, settings_change
 from workloads.training.rows import cache_folder, load_rows
-from workloads.training.runs import manifest, open_run
+from workloads.training.runs import manifest, open_run, settings_change
 from workloads.training.runtime import Processes
-from workloads.training.step import CompiledProgram, Program, TrainState, compiler_options
+from workloads.training.step import CompiledProgram, Position, Program, TrainState, at_batch, compiler_options
 from workloads.training.step_metrics import StepMetrics
 from workloads.training.trackers import trackers_of
+
+
+@dataclass(frozen=True)
+class AfterStep:
+    """Something that follows some steps. `loop.Training` has a list of them, in the order in which they run."""
+
+    every: Callable[[int], bool]
+    """Whether it follows the step with this number. Called once for each step."""
+    run: Callable[[int], object]
+    """Called with the number of the step, when its result is known."""
+    needs_state: bool = True
+    """Whether it needs the state after the step. The result is then read before the next step begins, which would use
+    up the state. Otherwise the next step may be under way."""
+    begin: Callable[[], None] | None = None
+    """Called before the result of the step is read. Only with `needs_state`."""
+
+
+def every(steps: int) -> Callable[[int], bool]:
+    """Return whether a step is a multiple of `steps`."""
+    return lambda step: step % steps == 0
 
 
 def train(spec: JobSpec, start: AttemptFacts, processes: Processes, live: LiveMetrics) -> None:
@@ -117,15 +135,15 @@ class Training:
         self._after = (*self._after_results(), *self._after_states())
 
     def _after_results(self) -> Iterator[AfterStep]:
-        """Yield what needs only the result of a step."""
         hosts = every(self.schedule.compare_hosts_every_steps)
         yield AfterStep(lambda step: hosts(step) or self._ends(step), self.journal.compare_hosts, needs_state=False)
         yield AfterStep(lambda _: True, lambda _: self._announce_saved(wait=False), needs_state=False)
 
     def _after_states(self) -> Iterator[AfterStep]:
-        """Yield what needs the state after a step."""
         yield AfterStep(self.profiler.cut_after, self.profiler.after)
-        yield AfterStep(self._may_diverge, self._go_back_if_diverged)
+        # The newest step may be the last before a rollback.
+        most = self.schedule.max_skipped_steps
+        yield AfterStep(lambda _: self.journal.metrics.skipped_in_a_row >= most, self._go_back_if_diverged)
         yield AfterStep(self._save_is_due, self._save_unless_skipped)
         if self.replicas.several:
             yield AfterStep(every(self.schedule.compare_slices_every_steps), self._compare_slices)
@@ -181,7 +199,6 @@ class Training:
             show_placement(placed, self.run.placement)
 
     def _begin(self) -> Outcome:
-        """Restore or make the first state."""
         if (shapes := self.program.functions.frozen_shapes) is not None:
             assert self.initial_weights, "the specification refuses adapters without weights"
             with self._reading(self.initial_weights):
@@ -266,10 +283,6 @@ class Training:
         for each in self._after:
             if not each.needs_state and each.every(step):
                 each.run(step)
-
-    def _may_diverge(self, _: int) -> bool:
-        """Return whether the newest step may be the last before a rollback."""
-        return self.journal.metrics.skipped_in_a_row >= self.schedule.max_skipped_steps
 
     def _go_back_if_diverged(self, _: int) -> None:
         if self._has_diverged:

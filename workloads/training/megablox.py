@@ -11,7 +11,7 @@ import jax
 from jax.experimental.pallas.ops.tpu.megablox.gmm import gmm, tgmm
 
 from workloads.training.failures import InvalidSpec
-from workloads.training.kernels.blocks import LANES
+from workloads.training.kernels.forward import LANES
 
 _LARGEST_SIDE = 2048
 """Largest side of a block of a matrix."""

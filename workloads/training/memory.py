@@ -3,8 +3,7 @@
 import math
 from collections.abc import Generator
 from contextlib import contextmanager
-from itertools import islice
-from typing import get_args
+from typing import Any, get_args
 
 import jax
 
@@ -42,7 +41,8 @@ def advice(spec: JobSpec, state_bytes: int) -> str:
     if have and need >= have:
         changes = _smaller_state(spec, math.ceil(need / have))
     else:
-        changes = [*_smaller_step(spec), f"take slices of more chips than {spec.slices.topology}"]
+        settings = [f"set training.{name} to {values[0]}" for name, values in smaller_steps(spec).items() if values]
+        changes = [*settings, f"take slices of more chips than {spec.slices.topology}"]
     return (
         f"the step does not fit the memory of a device: the training state takes {need:.2f} GiB{memory} and"
         f" {spec.training.part_rows(spec.rows_per_device)} sequences at once the rest; {', or '.join(changes)}"
@@ -62,15 +62,17 @@ def _smaller_state(spec: JobSpec, times: int) -> list[str]:
     return [*([f"raise mesh.fsdp, of which a slice has room for {in_slice} times"] if in_slice > 1 else []), bigger]
 
 
-def _smaller_step(spec: JobSpec) -> list[str]:
-    """Return settings that reduce memory other than the state, the cheapest first. A run can continue with any."""
+def smaller_steps(spec: JobSpec) -> dict[str, list[Any]]:
+    """Return values of training settings that reduce memory other than the state, by setting, the cheapest first.
+
+    The values of a setting begin with the least change. A run can continue with any.
+    """
     training, sequences = spec.training, spec.rows_per_device
-    parts = (parts for parts in range(training.accumulation + 1, sequences + 1) if sequences % parts == 0)
     may_gather_later = training.gather_weights == "each-step" and spec.mesh.stage == 1
-    keeps_less = get_args(Remat)[get_args(Remat).index(training.remat) + 1 :]
-    return [
-        *(f"set training.accumulation to {least}" for least in islice(parts, 1)),
-        *(f"set training.remat to {policy}" for policy in keeps_less[:1]),
-        *(["set training.gather_weights to each-layer"] if may_gather_later else []),
-        *(["set training.attention to splash"] if training.attention == "reference" else []),
-    ]
+    return {
+        "accumulation": [parts for parts in range(training.accumulation + 1, sequences + 1) if sequences % parts == 0],
+        # Policies that keep less than the job's, the one that keeps most first.
+        "remat": [*get_args(Remat)[get_args(Remat).index(training.remat) + 1 :]],
+        "gather_weights": ["each-layer"] if may_gather_later else [],
+        "attention": ["splash"] if training.attention == "reference" else [],
+    }

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from workloads.data.manifest import DataFault
+from workloads.data.token_folder import DataFault
 from workloads.training.failures import DataUnreadable
 
 FIRST_WAIT_SECONDS, MAX_WAIT_SECONDS = 0.5, 15.0

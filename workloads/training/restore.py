@@ -59,12 +59,9 @@ class Restore:
         first = Mesh(self._mesh.devices[:1], self._mesh.axis_names, axis_types=self._mesh.axis_types)
         if not first.local_devices:
             return jax.tree.map(lambda leaf: on_devices(leaf, {}), self.shapes)
-        found = read(jax.tree.map(lambda leaf: _moved(leaf, first), self.shapes))
+        there = jax.tree.map(lambda leaf: leaf.update(sharding=NamedSharding(first, leaf.sharding.spec)), self.shapes)
+        found = read(there)
         return jax.tree.map(lambda leaf, one: on_devices(leaf, shards_by_device(one)), self.shapes, found)
-
-
-def _moved(leaf: jax.ShapeDtypeStruct, mesh: Mesh) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=NamedSharding(mesh, leaf.sharding.spec))
 
 
 def shards_by_device(array: jax.Array) -> dict[Any, jax.Array]:

@@ -22,8 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from workloads.data.encoders import ByteEncoder
-from workloads.data.manifest import DataFault, Tokenizer, TokenType, token_type
-from workloads.data.token_folder import RowReader, TokenFolder
+from workloads.data.token_folder import DataFault, RowReader, TokenFolder, Tokenizer, TokenType, token_type
 from workloads.spec import DataSpec, MixtureSpec, StandardLibrarySpec, TokenFolderSpec, token_folders
 from workloads.training.failures import InvalidSpec
 from workloads.training.read_ahead import read_patiently
@@ -103,7 +102,6 @@ class Rows:
 
     @property
     def firsts(self) -> list[int]:
-        """Number of each dataset's first row."""
         return [*accumulate((dataset.count for dataset in self.datasets[:-1]), initial=0)]
 
     @property
@@ -115,7 +113,6 @@ class Rows:
 
     @property
     def record(self) -> list[dict[str, object]]:
-        """Facts of each dataset for the manifest of a run."""
         return [
             {
                 "setting": one.setting,

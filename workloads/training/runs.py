@@ -9,7 +9,7 @@ The layout below the storage path is:
     runs/<run>/checkpoints/        see `checkpoint`
     runs/<run>/ledger/             see `multislice_run.records`
     runs/<run>/steps/              see `step_metrics`
-    runs/<run>/tensorboard/        see `tensorboard`
+    runs/<run>/tensorboard/        see `trackers`
     runs/<run>/placement/          see `workloads.report.mesh_text`
     runs/<run>/profiles/           see `profile`
     starts/, failures/             see `multislice_run.worlds` and `ending`
@@ -29,15 +29,18 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, TypedDict
 
+import jax.numpy as jnp
 from etils import epath
 
 from multislice_run.records import numbered
 from multislice_run.records.ledger import next_start, write_current, write_whole
-from multislice_run.records.lines import Current
-from multislice_run.records.shapes import parse
-from workloads.spec import CHANGEABLE, LIBTPU_VARIABLE, JobSpec, StorageSpec
+from multislice_run.records.lines import Current, parse
+from workloads.progress import SettingsChanged
+from workloads.spec import CHANGEABLE, LIBTPU_VARIABLE, JobSpec, OptimizerSpec, StorageSpec
 from workloads.training.failures import InvalidSpec, first_line
+from workloads.training.optimizer import learning_rate, updates
 from workloads.training.runtime import Processes
+from workloads.training.step import TrainState
 
 KERNEL_SETTINGS = ("attention", "expert_products")
 """Settings of the training section that choose a kernel. The manifest has the newest one on each kind of chips."""
@@ -147,8 +150,7 @@ def open_run(spec: JobSpec, run_id: str, manifest: dict[str, Any], processes: Pr
 def _decide(spec: StorageSpec, run_id: str, manifest: dict[str, Any]) -> tuple[str, int, str | None]:
     """Return the run, the number of this attempt, and why it cannot begin."""
     storage = epath.Path(spec.path)
-    run = _current(storage) if spec.existing_run == "resume" else None
-    run = run or run_id
+    run = _current(spec) or run_id
     folder = storage / "runs" / run
     fault = _record(folder / "manifest.json", manifest, spec.allow_changes)
     if not fault:
@@ -158,9 +160,8 @@ def _decide(spec: StorageSpec, run_id: str, manifest: dict[str, Any]) -> tuple[s
 
 def recorded_kernel(spec: StorageSpec, setting: str, generation: str) -> str | None:
     """Return the kernel for `setting` of `training` that the current run last used on chips of `generation`."""
-    storage = epath.Path(spec.path)
-    run = _current(storage) if spec.existing_run == "resume" else None
-    manifest = _earlier(storage / "runs" / run / "manifest.json") if run else None
+    run = _current(spec)
+    manifest = _earlier(epath.Path(spec.path) / "runs" / run / "manifest.json") if run else None
     if manifest is None:
         return None
     if setting in manifest or setting != "attention":
@@ -171,10 +172,11 @@ def recorded_kernel(spec: StorageSpec, setting: str, generation: str) -> str | N
     return named if named != "auto" and before.slices.generation == generation else None
 
 
-def _current(storage: epath.Path) -> str | None:
-    """Return the current run. If the file that names it is damaged, it is the one with the newest ledger."""
+def _current(spec: StorageSpec) -> str | None:
+    """Return the run to resume, if any. If the file that names it is damaged, it is the one with the newest ledger."""
+    storage = epath.Path(spec.path)
     path = storage / "current.json"
-    if not path.exists():
+    if spec.existing_run != "resume" or not path.exists():
         return None
     try:
         return parse(Current, json.loads(path.read_text())).run
@@ -292,6 +294,28 @@ def recorded_spec(manifest: dict[str, Any]) -> JobSpec:
     training = {name: value for name, value in recorded["training"].items() if name not in _REMOVED_TRAINING_FIELDS}
     rest = {name: value for name, value in recorded.items() if name != "slice_failure"}
     return JobSpec.model_validate({**rest, "training": training})
+
+
+def settings_change(earlier: Mapping[str, Any], run: Run, state: TrainState) -> SettingsChanged | None:
+    """Return the settings that differ from those of the attempt that saved `state`, whose manifest is `earlier`, and
+    both learning rates of the next step. `None` if the length and the optimizer are the same."""
+    step = int(state.step)
+    specs = earlier["spec"], run.manifest["spec"]
+    optimizers = [OptimizerSpec.model_validate(spec["optimizer"]) for spec in specs]
+    lengths = [spec["training"]["steps"] for spec in specs]
+    before, now = (
+        {"training.steps": length, **{f"optimizer.{name}": value for name, value in optimizer}}
+        for optimizer, length in zip(optimizers, lengths, strict=True)
+    )
+    changes = [f"{name} {before[name]} to {now[name]}" for name in now if before[name] != now[name]]
+    if not changes:
+        return None
+    done = updates(state.optimizer)
+    rates = [
+        float(jnp.asarray(learning_rate(optimizer, length)(done)))
+        for optimizer, length in zip(optimizers, lengths, strict=True)
+    ]
+    return SettingsChanged(step, ", ".join(changes), *rates)
 
 
 def _version(package: str) -> str | None:

@@ -20,7 +20,7 @@ from jax._src.clusters.cloud_tpu_cluster import coordinator_port
 from jax._src.distributed import global_state
 from jax.experimental import multihost_utils
 
-from multislice_run.host_position import HostPosition as HostPosition
+from multislice_run.pod import HostPosition as HostPosition
 from multislice_run.sigterm import LEADER_STAYS_SECONDS, jax_heard_sigterm, on_sigterm
 from workloads.spec import ExitCode
 from workloads.training.failures import BadHostStays, HostMissing, Suspect

@@ -7,16 +7,17 @@ collective of a step is in the sources; none is left to the partitioner.
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from workloads.data.manifest import token_type
+from workloads.data.token_folder import token_type
 from workloads.spec import JobSpec
 from workloads.training.adapters import initial_adapters
 from workloads.training.attention import Heads
@@ -43,6 +44,30 @@ class TrainState:
     parameters: Tree
     """The model's weights, or the adapters of a job with `training.lora`."""
     optimizer: Tree
+
+
+@dataclass(frozen=True)
+class Position:
+    """Position of a run, from which an attempt continues."""
+
+    step: int
+    """Number of steps done."""
+    batch: int
+    """Number of the next batch. A rollback repeats steps, but never batches."""
+
+    @classmethod
+    def of(cls, state: TrainState) -> Self:
+        return cls(int(state.step), int(state.batch))
+
+    @property
+    def next(self) -> "Position":
+        return Position(self.step + 1, self.batch + 1)
+
+
+def at_batch(state: TrainState, number: int) -> TrainState:
+    """Return `state` with `number` as its next batch."""
+    value = np.asarray(number, state.batch.dtype)
+    return replace(state, batch=jax.make_array_from_callback((), state.batch.sharding, lambda _: value))
 
 
 @jax.tree_util.register_dataclass

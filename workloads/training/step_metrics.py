@@ -14,10 +14,9 @@ from multislice_run.records.ledger import StepFile
 from multislice_run.records.lines import Pace, StepLine
 from workloads.spec import JobSpec
 from workloads.training.flops import flops_per_token, utilisation
-from workloads.training.resumption import Position
 from workloads.training.runs import Run
 from workloads.training.runtime import Processes
-from workloads.training.step import StepResult
+from workloads.training.step import Position, StepResult
 
 
 @dataclass(frozen=True)
@@ -33,7 +32,6 @@ class Result:
 
     @classmethod
     def read(cls, result: StepResult) -> Self:
-        """Wait for the devices."""
         loss, z_loss, norm, skipped = jax.device_get((result.loss, result.z_loss, result.gradient_norm, result.skipped))
         return cls(float(loss), float(z_loss), float(norm), bool(skipped), time.monotonic())
 

@@ -17,7 +17,7 @@ from workloads.training.adapters import Matrix, product
 from workloads.training.attention import HeadNorms, Heads, Sequence, normed
 from workloads.training.failures import InvalidSpec
 from workloads.training.kernels.attention import HeadShape, fused_attention
-from workloads.training.kernels.blocks import LANES
+from workloads.training.kernels.forward import LANES
 from workloads.training.pointwise import rotate
 from workloads.training.remat import ATTENTION, KEYS_SCOPE, PROJECTION, named
 

@@ -2,6 +2,9 @@
 
 Each tracker has its own thread, so that it cannot delay or end training or other trackers. A tracker that fails is
 dropped for the rest of the attempt with one warning.
+
+TensorBoard's files are `tensorboard/events.out.tfevents.<start>.<part>` of the run. Their names sort in the order of
+the attempts, whatever the clocks of their hosts.
 """
 
 import math
@@ -14,6 +17,8 @@ from importlib import import_module
 from importlib.util import find_spec
 from queue import Full, Queue, ShutDown
 from typing import Any, NamedTuple, Protocol
+
+from etils import epath
 
 from multislice_run.records.lines import StepLine
 from workloads.spec import JobSpec, TrackersSpec, WandbSpec
@@ -31,6 +36,12 @@ LOGIN_SECONDS = 30.0
 
 WAITING_POINTS = 10_000
 """Largest number of points that wait for a tracker that does not answer."""
+
+FLUSH_SECONDS = 30.0
+"""Time between two writes. An object store gets the whole part each time."""
+
+POINTS_PER_PART = 5000
+"""Number of points in a part. It is about 1.5 MB, which is written within a second."""
 
 _PACKAGES = {"tensorboard": "tensorboardX", "wandb": "wandb"}
 
@@ -52,6 +63,52 @@ class Tracker(Protocol):
 
     def close(self, completed: bool) -> None:
         """Show all remaining points. `completed` means that the run has reached its last step."""
+
+
+class TensorBoard:
+    """The curves of one attempt.
+
+    They are written with the library's RecordWriter and not with its SummaryWriter, whose thread ends if storage fails.
+    Later writes and the exit would then wait for it forever.
+    """
+
+    def __init__(self, folder: epath.Path, start: int):
+        # Imported late, because most jobs do not need it.
+        self._library: Any = import_module("tensorboardX")
+        self._folder, self._start = folder, start
+        folder.mkdir(parents=True, exist_ok=True)
+        self._begin_part(0)
+
+    def log(self, point: Point) -> None:
+        if self._points == POINTS_PER_PART:
+            self._file.close()
+            self._begin_part(self._part + 1)
+        if point.again:
+            # Since version 2 of the files, only this makes TensorBoard discard a step and those after it.
+            log = self._library.writer.SessionLog
+            self._write(step=point.step, session_log=log(status=log.START))
+        summary = self._library.summary.Summary
+        values = [summary.Value(tag=tag, simple_value=value) for tag, value in point.values.items()]
+        self._write(step=point.step, summary=summary(value=values))
+        self._points += 1
+        if time.monotonic() >= self._next_flush:
+            self._file.flush()
+            self._next_flush = time.monotonic() + FLUSH_SECONDS
+
+    def close(self, completed: bool) -> None:
+        del completed
+        self._file.close()
+
+    def _begin_part(self, number: int) -> None:
+        self._part, self._points = number, 0
+        self._next_flush = time.monotonic()
+        path = self._folder / f"events.out.tfevents.{self._start:010d}.{number:05d}"
+        self._file = self._library.RecordWriter(str(path))
+        self._write(file_version="brain.Event:2")
+
+    def _write(self, **content: Any) -> None:
+        event = self._library.writer.Event(wall_time=time.time(), **content)
+        self._file.write(event.SerializeToString())
 
 
 class WeightsAndBiases:
@@ -107,9 +164,6 @@ def trackers_of(spec: JobSpec, run: Run, processes: Processes) -> "Trackers":
     """Return the trackers of the job on the leader, and none on other processes."""
 
     def tensorboard() -> Tracker:
-        # This library too is imported late, because most jobs do not need it.
-        from workloads.training.tensorboard import TensorBoard
-
         return TensorBoard(run.tensorboard, run.start)
 
     def wandb() -> Tracker:
@@ -139,7 +193,6 @@ class Trackers:
             served.start()
 
     def step(self, line: StepLine) -> None:
-        """Show the results of a step."""
         again = self._last_step is None or line.step <= self._last_step
         self._last_step = line.step
         facts = line.facts()
@@ -182,7 +235,6 @@ class _Served(threading.Thread):
                 self._drop(f"it has not taken the last {WAITING_POINTS} points")
 
     def end(self, completed: bool) -> None:
-        """Close the tracker once it has all points."""
         self._completed = completed
         self._points.shutdown()
 

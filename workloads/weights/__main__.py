@@ -15,7 +15,7 @@ import jax
 import yaml
 
 from workloads.spec import ModelSpec, load_preset, preset_names
-from workloads.spec.parameters import total_parameters
+from workloads.spec.model import total_parameters
 from workloads.training.failures import TrainingStopped
 from workloads.training.parameter_folder import named_folder
 from workloads.weights.conversion import export_weights, import_weights

@@ -29,8 +29,7 @@ from workloads.training.parameter_folder import (
     write,
 )
 from workloads.weights.configuration import CONFIG, Described, config, config_faults, described, unsupported
-from workloads.weights.families import Config
-from workloads.weights.hugging_face import Tensor, copies, tensors
+from workloads.weights.families import Config, Tensor, copies, tensors
 from workloads.weights.tensor_files import DType, TensorFiles, read_object, shards, write_index
 
 type NamedPreset = tuple[str, Preset]

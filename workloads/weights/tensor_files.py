@@ -1,4 +1,4 @@
-"""Reads and writes folders of safetensors files and their index. `hugging_face` has the layout of the tensors."""
+"""Reads and writes folders of safetensors files and their index. `families` has the layout of the tensors."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +15,7 @@ from etils import epath
 from safetensors import SafetensorError, safe_open
 
 from workloads.training.failures import InvalidSpec
-from workloads.weights.hugging_face import Tensor
+from workloads.weights.families import Tensor
 
 INDEX = "model.safetensors.index.json"
 

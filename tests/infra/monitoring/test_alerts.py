@@ -10,7 +10,7 @@ import pytest
 from prometheus_client import generate_latest
 
 from infra.monitoring import VALUE, Alert, load_declared, rule_groups
-from multislice_run.exposition import FAMILIES, Exposition
+from multislice_run.live_metrics import FAMILIES, Exposition
 from tests.infra.monitoring.series import FIRING, HEALTHY, ONE_JOB, QUIET, Case, Series
 
 ALERTS = load_declared().every_alert

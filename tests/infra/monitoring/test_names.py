@@ -10,7 +10,7 @@ import pytest
 
 from infra.monitoring import load_declared
 from infra.stack.controllers import JOBSET, KUEUE
-from multislice_run.exposition import FAMILIES
+from multislice_run.live_metrics import FAMILIES
 from sandbox.programs import TOOLS
 from workloads.report.goodput import Cause
 from workloads.spec import ExitCode

@@ -8,9 +8,8 @@ import pytest
 from etils import epath
 
 from multislice_run.records import FORMAT
-from multislice_run.records.lines import FailureRecord, StepLine
+from multislice_run.records.lines import FailureRecord, StepLine, parse
 from multislice_run.records.reader import Event, ProcessFailure, read_failures, read_lines, read_record
-from multislice_run.records.shapes import parse
 from tests.workloads.report.runs import failure
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from workloads.data import documents
 from workloads.data.documents import Piece, TextField, Turns, data_files, read_pieces
-from workloads.data.manifest import DataFault
+from workloads.data.token_folder import DataFault
 
 
 def written(path: Path, content: bytes) -> str:

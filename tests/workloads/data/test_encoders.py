@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from workloads.data.encoders import load_encoder
-from workloads.data.manifest import DataFault
+from workloads.data.token_folder import DataFault
 
 WORDS = {"one": 3, "two": 70_000, "<end>": 5}
 

@@ -9,9 +9,8 @@ import pytest
 
 from workloads.data.documents import TextField, Turns, data_files
 from workloads.data.encoders import ByteEncoder
-from workloads.data.manifest import DataFault, Manifest, PackedRows, SourceFile
 from workloads.data.prepare import Progress, Request, prepare
-from workloads.data.token_folder import TokenFolder
+from workloads.data.token_folder import DataFault, Manifest, PackedRows, SourceFile, TokenFolder
 
 
 def request(tmp_path: Path, *inputs: Path, end_of_document: str = "|") -> Request:

@@ -11,9 +11,8 @@ import pytest
 from workloads.data import token_folder
 from workloads.data.documents import TextField
 from workloads.data.encoders import ByteEncoder
-from workloads.data.manifest import DataFault, token_type
 from workloads.data.prepare import Request, prepare
-from workloads.data.token_folder import SAMPLE_BYTES, SAMPLE_SPANS, TokenFolder
+from workloads.data.token_folder import SAMPLE_BYTES, SAMPLE_SPANS, DataFault, TokenFolder, token_type
 
 SIZE = 3 * SAMPLE_BYTES * SAMPLE_SPANS
 

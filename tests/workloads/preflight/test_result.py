@@ -10,8 +10,8 @@ import pytest
 from tests.checkout import ROOT
 from tests.workloads.jobs import changed, validated
 from tests.workloads.preflight.jobs import v6e_job
-from workloads.preflight import preflight as parts
 from workloads.preflight import remedies
+from workloads.preflight import result as parts
 from workloads.preflight.__main__ import main
 from workloads.preflight.result import preflight
 from workloads.preflight_result import PreflightResult, cached, preflight_key

@@ -8,10 +8,10 @@ import pytest
 from tests.workloads.jobs import changed, validated
 from tests.workloads.preflight.jobs import slices_of, v6e_job
 from workloads.preflight.estimate import Account, account
-from workloads.preflight.preflight import compile_step
+from workloads.preflight.result import compile_step
 from workloads.preflight.traffic import Kind
 from workloads.spec import ExpertsSpec, JobSpec, LoraSpec, MeshSpec, ModelSpec, WindowSpec, load_preset, preset_names
-from workloads.spec.parameters import adapter_parameters
+from workloads.spec.model import adapter_parameters
 from workloads.training.model import initial_parameters
 
 MEGABYTE = 1_000_000

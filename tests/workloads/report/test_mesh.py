@@ -5,8 +5,8 @@ import re
 import pytest
 
 from tests.workloads.preflight.jobs import slices_of
-from workloads.report.mesh_svg import mesh_drawing
 from workloads.report.mesh_text import WIDTH, PlacedArray, Placement, hosts_in_order, mesh_picture
+from workloads.report.pictures import mesh_drawing
 from workloads.spec import MeshSpec, SliceSpec
 
 

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from tests.checkout import ROOT
 from tests.workloads.jobs import small_job
 from workloads.spec import DataSpec, JobSpec, LoraSpec, TokenFileSpec, load_preset, preset_names
-from workloads.spec.parameters import total_parameters
+from workloads.spec.model import total_parameters
 from workloads.training.flops import flops_per_token
 
 JOB = small_job(Path("somewhere"))

@@ -1,4 +1,4 @@
-"""`workloads.spec.parameters`: the weights that are counted are those that the model has."""
+"""`workloads.spec.model`: the weights that are counted are those that the model has."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import pytest
 
 from tests.workloads.jobs import small_job
 from workloads.spec import ExpertsSpec, LoraSpec
-from workloads.spec.parameters import (
+from workloads.spec.model import (
     adapter_parameters,
     matrix_parameters,
     state_bytes,

@@ -5,7 +5,7 @@ import pytest
 
 from tests.workloads.jobs import small_job
 from workloads.spec import ExpertsSpec, LoraSpec, WindowSpec
-from workloads.spec.parameters import matrix_parameters
+from workloads.spec.model import matrix_parameters
 from workloads.spec.training import LoraTarget
 from workloads.training.adapters import initial_adapters
 from workloads.training.flops import flops_per_token, utilisation

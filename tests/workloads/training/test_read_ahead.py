@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from workloads.data.manifest import DataFault
+from workloads.data.token_folder import DataFault
 from workloads.spec import ExitCode
 from workloads.training import read_ahead
 from workloads.training.failures import DataUnreadable, exit_code

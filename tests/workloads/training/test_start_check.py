@@ -8,9 +8,10 @@ import pytest
 
 from tests.workloads.jobs import small_job
 from workloads.spec import JobSpec
+from workloads.training.check_host import open_devices, own_devices, require_devices
 from workloads.training.failures import BadHost, InvalidSpec, Suspect, TrainingStopped
+from workloads.training.joining import on_present_slices
 from workloads.training.runtime import HostPosition, Processes
-from workloads.training.start_check import on_present_slices, open_devices, own_devices, require_devices
 
 
 @dataclass(frozen=True)

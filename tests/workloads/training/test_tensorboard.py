@@ -6,9 +6,8 @@ from etils import epath
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from multislice_run.records.lines import StepLine
-from workloads.training import tensorboard
-from workloads.training.tensorboard import TensorBoard
-from workloads.training.trackers import Trackers
+from workloads.training import trackers as module
+from workloads.training.trackers import TensorBoard, Trackers
 
 
 def read(folder: Path) -> dict[str, list[tuple[int, float]]]:
@@ -64,7 +63,7 @@ def test_an_evaluation_of_a_complete_run_takes_nothing_away(tmp_path: Path) -> N
 
 
 def test_a_long_run_is_cut_into_parts_that_read_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tensorboard, "POINTS_PER_PART", 2)
+    monkeypatch.setattr(module, "POINTS_PER_PART", 2)
     write(tmp_path, 0, [(step, float(step)) for step in range(1, 6)])
     assert len(list(tmp_path.iterdir())) == 3
     assert read(tmp_path)["loss"] == [(step, float(step)) for step in range(1, 6)]

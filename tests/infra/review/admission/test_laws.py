@@ -5,7 +5,7 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.kueue_situations import draw, start_trial
+from benchmarks.kueue_decisions import draw, start_trial
 from infra.review.admission.rehearsal import rehearse
 from infra.review.admission.situation import Situation, Workload
 

@@ -15,8 +15,7 @@ from itertools import islice
 from pathlib import Path
 from random import Random
 
-from benchmarks.kueue_decisions import kueue
-from benchmarks.kueue_situations import NAMESPACE, Manifest, Trial, draw_named, draw_workload
+from benchmarks.kueue_decisions import NAMESPACE, Manifest, Trial, draw_named, draw_workload, kueue
 from benchmarks.kueue_trials import (
     THREADS,
     TIMEOUT_SECONDS,
