@@ -1,8 +1,6 @@
 import os
 import re
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,7 +17,6 @@ from cli.status import Watch
 from cli.up import SandboxCommands, completed, failed, follow, up, without_jobs
 from infra.cluster.job_pods import newest
 from infra.cluster.job_state import Kind
-from sandbox.daemon import CHECKOUT
 from sandbox.programs import ProgramsError
 from sandbox.site import Site, create
 from tests.cli import api_objects
@@ -80,17 +77,6 @@ def test_a_first_up_begins_with_the_review_and_what_will_take_how_long(
     assert "built from source, once and besides downloads: pulumi, helm" in begins
     assert re.search(r"infrastructure +about \d+ s\n", begins)
     assert re.search(r"The first training step is about \d+ (s|min) away", begins)
-
-
-def test_a_wrong_stack_ends_the_command_with_a_message_before_anything_starts(tmp_path: Path) -> None:
-    words = ("up", "--stack", "nowhere", "--sandbox", str(tmp_path / "sandbox"))
-    command = [sys.executable, "-m", "cli.main", *words]
-    ended = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
-
-    assert ended.returncode == 1
-    assert "got 'nowhere'; choose one of: " in ended.stderr
-    assert "Traceback" not in ended.stderr
-    assert not (tmp_path / "sandbox").exists()
 
 
 def followed(server: Played, folder: Path, monkeypatch: pytest.MonkeyPatch, waits: Callable[[], object]) -> JobStatus:

@@ -24,7 +24,6 @@ from tests.cli.explain.cases import (
     NODES,
     NOW,
     PODS,
-    PREEMPTED,
     REF,
     TOO_LARGE,
     findings,
@@ -121,19 +120,6 @@ def test_a_refusal_without_a_time_dates_from_when_the_job_was_queued() -> None:
     assert only(replace(JOB, workload=waiting)).since == waiting.created
 
 
-def test_who_has_the_chips_that_a_job_waits_for_is_named() -> None:
-    waiting = _refused(NO_QUOTA)
-    other = workload(said("QuotaReserved", True), admitted=True, name="other")
-    found = only(replace(JOB, workload=waiting, position=2), others=(other,))
-    assert found.cause is Cause.QUOTA_TAKEN
-    assert found.what == "The job requests 16 chips, and 8 of them are in use. It is number 2 in line."
-    assert found.evidence == (NO_QUOTA, "research/other has 16 chips, priority 500")
-    assert found.next == (
-        "to run it earlier, raise its `priority` in the stack file of dev, then run `multislice up -s dev`",
-    )
-    assert found.since == 9_000.0
-
-
 @pytest.mark.parametrize(("reason", "words"), [("Stopped", "it is on hold"), ("FlavorNotFound", "it is not ready")])
 def test_a_queue_that_admits_nothing_comes_before_what_it_says_of_the_job(reason: str, words: str) -> None:
     job = replace(JOB, workload=_refused("is inactive", "Inadmissible"))
@@ -151,19 +137,6 @@ def test_a_queue_that_a_used_up_budget_stopped_is_reported_with_how_to_raise_the
     assert "then run: multislice enforce-budget -s dev" in found.next[0]
     (found,) = explain(Snapshot("dev", "--namespace research", "dev", NOW, queues=(queue,), jobs=(job,)), job)
     assert "ask the owner of stack dev to run: multislice enforce-budget -s dev" in found.next[0]
-
-
-def test_a_preempted_job_is_reported_with_the_preemptor_and_the_reason() -> None:
-    evicted = workload(
-        said("Evicted", True, "Preempted", PREEMPTED),
-        said("Preempted", True, "InClusterQueue", PREEMPTED),
-        said("QuotaReserved", False, "Pending", NO_QUOTA),
-    )
-    other = workload(said("QuotaReserved", True), admitted=True, name="other")
-    preempted, waits = findings(replace(JOB, workload=evicted, position=1), others=(other,))
-    assert preempted.cause is Cause.PREEMPTED
-    assert "by job other of research, because it has a higher priority in the same queue." in preempted.what
-    assert waits.cause is Cause.QUOTA_TAKEN
 
 
 def test_an_eviction_that_is_over_is_reported() -> None:

@@ -43,9 +43,6 @@ def test_a_resource_without_quota_keeps_a_job_out_unless_the_configuration_leave
 @pytest.mark.parametrize(
     ("spec", "outcome"),
     [
-        ({"stopPolicy": "Hold"}, "waits"),
-        ({"namespaceSelector": {"matchLabels": {"team": "other"}}}, "never"),
-        ({"namespaceSelector": {"matchLabels": {"team": "research"}}}, "admitted"),
         ({"namespaceSelector": None}, "never"),
         ({"resourceGroups": []}, "never"),
     ],
@@ -76,7 +73,6 @@ def test_an_inactive_queue_or_a_stopped_local_queue_keeps_a_job_waiting(rehearse
 @pytest.mark.parametrize(
     ("objects", "job"),
     [
-        (xpk(), jobset(metadata={"annotations": {"kueue.x-k8s.io/elastic-job": "true"}})),
         (xpk(), jobset(metadata={"annotations": {"kueue.x-k8s.io/prebuilt-workload-name": "x"}})),
         (xpk(concurrentAdmissionPolicy={}), jobset()),
         (xpk(), jobset(pod={"resourceClaims": [{"name": "x"}]})),

@@ -51,13 +51,6 @@ def test_a_job_that_does_not_fit_has_no_pace_and_the_verdict_names_it() -> None:
     assert found["Verdict"] == "NO: pretrain does not fit"
 
 
-def test_a_time_below_two_days_is_in_hours() -> None:
-    values = own("prod")
-    values["job"]["training"] = {**values["job"].get("training", {}), "steps": 2000}
-    known = replace(NOTHING, preflights={"pretrain": fitting(parse(values))})
-    assert "2.500 s a step, 2,000 steps take 1 h 23 min and cost $523 on cubes" in lines(values, known)["Pace"]
-
-
 def test_a_container_job_has_no_memory_and_its_limit_as_pace(values: Values) -> None:
     trained = unnamed(values)
     job = {key: trained[key] for key in ("team", "priority", "max_restarts", "slices")}

@@ -14,13 +14,6 @@ def settings() -> Settings:
     return parse(stack_values("prod"))
 
 
-def test_without_a_compilation_there_is_no_pace_and_the_job_has_no_price(settings: Settings) -> None:
-    found = review("prod", settings, NOTHING)
-    (job,), (cost,) = found.jobs, found.bill.jobs
-    assert (job.paces, job.preflight, cost.groups[0].usd) == ((), None, None)
-    assert found.can_run
-
-
 def test_days_and_dollars_follow_from_steps_and_their_estimates(settings: Settings) -> None:
     found = review("prod", settings, replace(NOTHING, preflights={"pretrain": fitting(settings)}))
     (job,), (cost,) = found.jobs, found.bill.jobs

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 from infra.review.review import Known, review
 from infra.review.table import as_text
-from infra.review.tables import submission_tables, tables
+from infra.review.tables import tables
 from infra.stack.cost import bill
 from infra.stack.settings.read import parse
 from tests.infra.one_job import unnamed
 from tests.infra.recording import Values, stack_values
-from tests.infra.review.known import NOTHING, own, running
+from tests.infra.review.known import NOTHING, own
 
 
 def show(values: Values, known: Known) -> str:
@@ -38,37 +38,6 @@ def test_an_unknown_price_is_never_shown_as_zero() -> None:
     ]
 
 
-def test_what_a_job_may_cost_at_most_follows_from_its_hours() -> None:
-    values = own("dev")
-    values["job"]["max_hours"] = 10
-    assert "tiny is stopped after 10 hours: at most $194.40 on trillium." in show(values, NOTHING)
-
-
-def test_a_submitted_job_shows_its_own_price_per_day_and_its_place_in_the_queue() -> None:
-    values = own("dev")
-    values["job"]["slices"]["count"] = 1
-    text = as_text(submission_tables(review("test", parse(values), NOTHING)))
-    assert text.startswith("Price  $9.72 an hour ($233.28 a day) while it runs\n")
-    assert "is admitted at once, on v6e-2x4-spot-trillium" in text
-    # Members have no stack file to compile the step from.
-    assert "preflight" not in text
-    unknown = as_text(submission_tables(review("test", parse(own("staging")), NOTHING)))
-    assert unknown.startswith("Price  unknown\n")
-
-
-def test_the_difference_to_what_is_deployed_is_signed() -> None:
-    values = own("dev")
-    before = bill(parse(values), {}, None)
-    assert "Same cost as the deployed stack." in show(values, replace(NOTHING, deployed=before))
-    values["slices"]["trillium"]["count"] = 3
-    assert (
-        "(+$233.28 a day) at once, +$9.72 an hour (+$233.28 a day) at most; trillium 16 to 24 chips, +$9.72"
-        in " ".join(show(values, replace(NOTHING, deployed=before)).split("\n"))
-    )
-    fewer = bill(parse(values), {}, None)
-    assert "-$9.72 an hour (-$233.28 a day) at once" in show(own("dev"), replace(NOTHING, deployed=fewer))
-
-
 def test_an_unknown_difference_is_never_shown_as_none() -> None:
     values = own("staging")
     before = bill(parse(values), {}, None)
@@ -78,21 +47,6 @@ def test_an_unknown_difference_is_never_shown_as_none() -> None:
     values["slices"]["trillium"] |= {"count": 2, "capacity": {"kind": "reservation", "name": "chips"}}
     text = " ".join(show(values, replace(NOTHING, deployed=before)).split("\n"))
     assert "trillium 32 to 32 chips, unknown" in text
-
-
-def test_who_is_pushed_out_is_named() -> None:
-    others = [running("pretraining", "pretraining", "v5p-4x4x4-reservation-cubes", 192)]
-    text = show(own("prod"), replace(NOTHING, workloads=others))
-    assert "preempts 1 running" in text
-    assert "pretraining/other (192 chips, priority 500" in text
-    assert "simulated" not in text
-
-
-def test_the_review_of_a_stack_without_jobs_shows_its_price_and_says_so(values: Values) -> None:
-    del values["job"]
-    *_, price, queue = tables(review("dev", parse(values | {"jobs": {}}), NOTHING))
-    assert price.rows
-    assert (queue.title, queue.rows) == ("Queue", ())
 
 
 def test_tables_about_one_of_several_jobs_have_its_name_and_what_holds_for_all_is_said_once() -> None:

@@ -99,36 +99,6 @@ def test_that_of_a_call_is_that_of_its_golden_file(values: Values, accepted_gold
     accepted_golden(GOLDEN / f"{golden}.yaml", yaml.safe_dump(CALLS[golden](values), width=120))
 
 
-def test_a_call_runs_on_the_head_alone_and_fails_at_once_by_what_it_raises(values: Values) -> None:
-    made = call(with_calls(values), backend="pathways")
-    head, slices = jobs_of(made)
-    program = containers_of(head)["trainer"]
-    variables = {each["name"]: each.get("value") for each in program["env"]}
-    assert program["command"] == ["python", "-m", "workloads.call"]
-    assert variables["JAX_PLATFORMS"] == "proxy"
-    assert "MEGASCALE_SLICE_ID" not in variables
-    assert "google.com/tpu" not in str(head)
-    assert containers_of(slices).keys() == {"worker"}
-    assert made["spec"]["successPolicy"]["targetReplicatedJobs"] == ["head"]
-    assert made["spec"]["failurePolicy"] == call(values)["spec"]["failurePolicy"]
-    # A worker's codes are Google's. Only those of the call's own process have a meaning.
-    on_exit = {
-        rule["onExitCodes"]["containerName"]: rule["onExitCodes"]
-        for rule in slices["template"]["spec"]["podFailurePolicy"]["rules"]
-        if "onExitCodes" in rule
-    }
-    assert on_exit == {"worker": {"containerName": "worker", "operator": "NotIn", "values": [0]}}
-
-
-def test_the_same_call_without_pathways_has_no_head(values: Values) -> None:
-    assert call(with_calls(values)) == call(values)
-
-
-def test_the_heads_of_calls_may_be_as_large_as_the_stack_file_says(values: Values) -> None:
-    limits = parse(with_calls(values)).head_limits
-    assert {(limit.millicores, limit.memory_mib) for limit in limits.values()} == {(48_000, 217 * 1024)}
-
-
 def test_a_stack_on_which_no_head_of_a_call_would_find_a_place_is_refused(values: Values) -> None:
     wrong = with_calls(values)
     wrong["cluster"]["system_machine_type"] = "e2-standard-4"
@@ -140,24 +110,6 @@ def test_a_stack_on_which_no_head_of_a_call_would_find_a_place_is_refused(values
     wrong["job"]["slices"]["count"] = 1
     wrong["scheduling"] = {"placement": "exclusive-topology"}
     assert "cluster.system_machine_type" not in errors_of(wrong)
-
-
-def test_where_slices_come_on_request_the_workers_ask_for_them_by_affinity(values: Values) -> None:
-    stack = stack_with(values)
-    stack["slices"]["trillium"]["capacity"] = {"kind": "flex-start", "max_run_hours": 2}
-    head, slices = jobs_of(rendered(stack))
-    assert pod_of(slices)["affinity"].keys() == {"podAffinity", "podAntiAffinity"}
-    assert "metadata" not in slices["template"]
-    assert "affinity" not in pod_of(head)
-
-
-def test_a_shared_flex_start_host_keeps_other_slices_out_but_not_the_jobs_own_head(values: Values) -> None:
-    made = on_one_host(values)
-    made["slices"]["trillium"]["capacity"] = {"kind": "flex-start", "max_run_hours": 2}
-    _, slices = jobs_of(rendered(made))
-    (apart,) = pod_of(slices)["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
-    exception = {"key": "jobset.sigs.k8s.io/replicatedjob-name", "operator": "NotIn", "values": ["head"]}
-    assert exception in apart["labelSelector"]["matchExpressions"]
 
 
 def test_head_and_worker_fit_on_the_host_that_they_share(values: Values) -> None:
