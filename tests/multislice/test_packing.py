@@ -148,19 +148,6 @@ def test_what_an_object_or_a_wrapper_holds_is_named() -> None:
         packed(held, "x")
 
 
-OPEN = threading.Lock()
-
-
-def test_a_global_is_not_named_for_an_attribute_of_the_same_name() -> None:
-    def uses(box: Any) -> Any:
-        return box.OPEN
-
-    with pytest.raises(Refused) as fault:
-        packed(uses, threading.Event())
-    assert "global" not in str(fault.value)
-    assert "argument `box` is a lock" in str(fault.value)
-
-
 SHIPPED = ("recipes/__init__.py", "recipes/words.txt")
 LEFT_HERE = (".git/config", "__pycache__/x.pyc", ".env", "venv/pyvenv.cfg", "venv/lib.py")
 

@@ -40,13 +40,6 @@ def test_a_command_about_a_job_names_the_team_if_another_one_has_a_job_of_that_n
         assert found[-1].next == (f"read its log: multislice logs {name} -s dev --all --previous",)
 
 
-def test_a_host_that_was_killed_left_no_record_and_is_reported_by_its_pod() -> None:
-    killed = replace(PODS[2], phase="Failed", exit_code=137)
-    job = replace(JOB, pods=(*PODS[:2], killed, PODS[3]), restarts=1, files=Files(failures=(LOST,)))
-    restart = findings(job)[-1]
-    assert restart.what.startswith("Restart 1: host slice-1-0 exited 137 (SIGKILL): it was killed by the kernel")
-
-
 def test_a_host_that_was_killed_is_named_although_the_restart_has_removed_its_pod() -> None:
     lost = Failure(9_100.0, "tiny-slice-0-1.tiny", ExitCode.PEER_LOST, "another host is gone", 0, 1)
     said = "Container trainer for pod research/tiny-slice-{} failed with exit code {} matching FailJob rule at index 3"
