@@ -92,7 +92,7 @@ def test_a_job_is_followed_to_its_end(server: Played, tmp_path: Path, monkeypatc
 
 
 def test_ctrl_c_closes_the_view_and_says_that_the_job_goes_on(server: Played, tmp_path: Path) -> None:
-    timer = threading.Timer(1, os.kill, (os.getpid(), signal.SIGINT))
+    timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
     with pytest.raises(Halt, match=r"the job continues") as caught:
         follow(Watch(stack(server, tmp_path), "tiny", console()), replace(COMMANDS, site=create(tmp_path / "sandbox")))

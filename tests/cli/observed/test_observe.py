@@ -21,7 +21,6 @@ from tests.cli.api_objects import EVENTS, JOBSETS, LOCAL_QUEUES, PODS, QUEUES, W
 from tests.cli.api_server import Played, playing
 from tests.cli.standing import running, stack, trained, waiting
 from tests.infra.recording import Values, run_program, stack_values
-from tests.workloads.report.runs import crashed_and_resumed
 
 
 @pytest.fixture
@@ -102,13 +101,6 @@ def test_storage_that_cannot_be_read_is_reported(tmp_path: Path) -> None:
 
 def test_a_job_that_never_began_has_no_figures_and_no_fault(tmp_path: Path) -> None:
     assert read_files(str(tmp_path / "nothing")).notes == ()
-
-
-def test_the_starts_of_a_run_are_listed_with_their_failures(tmp_path: Path) -> None:
-    crashed_and_resumed(tmp_path)
-    found = read_files(str(tmp_path))
-    assert [(start.attempt, start.cause) for start in found.starts] == [(0, "host-1: ValueError: no such row"), (1, "")]
-    assert [(fail.host, fail.code, fail.attempt) for fail in found.failures] == [("host-1", 1, 0)]
 
 
 def test_a_snapshot_is_json_whatever_its_numbers(server: Played, tmp_path: Path) -> None:

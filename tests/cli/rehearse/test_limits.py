@@ -40,34 +40,12 @@ def test_a_resource_without_quota_keeps_a_job_out_unless_the_configuration_leave
     assert rehearse(unread, job)["outcome"] == "unknown"
 
 
-@pytest.mark.parametrize(
-    ("spec", "outcome"),
-    [
-        ({"namespaceSelector": None}, "never"),
-        ({"resourceGroups": []}, "never"),
-    ],
-)
-def test_a_queue_that_admits_nothing_of_the_namespace_is_named(rehearse: Rehearse, spec: Any, outcome: str) -> None:
-    found = rehearse(cluster(*xpk(**spec)), jobset())
-    assert found["outcome"] == outcome
-    assert all("cluster-queue" in reason for reason in found["reasons"])
-
-
 def test_kueue_takes_no_job_of_more_than_eighteen_parts(rehearse: Rehearse) -> None:
     job = jobset()
     (part,) = job["spec"]["replicatedJobs"]
     job["spec"]["replicatedJobs"] = [{**part, "name": f"part-{index}"} for index in range(19)]
     found = rehearse(cluster(*xpk(1000)), job)
     assert (found["outcome"], "18" in found["reasons"][0]) == ("never", True)
-
-
-def test_an_inactive_queue_or_a_stopped_local_queue_keeps_a_job_waiting(rehearse: Rehearse) -> None:
-    flavor, queue, local, *classes = xpk()
-    inactive = {"conditions": [{"type": "Active", "status": "False", "reason": "FlavorNotFound", "message": "no x"}]}
-    found = rehearse(cluster(flavor, {**queue, "status": inactive}, local, *classes), jobset())
-    assert (found["outcome"], "no x" in found["reasons"][0]) == ("waits", True)
-    stopped = local_queue("multislice-queue", "cluster-queue", stopPolicy="HoldAndDrain")
-    assert rehearse(cluster(flavor, queue, stopped, *classes), jobset())["outcome"] == "waits"
 
 
 @pytest.mark.parametrize(

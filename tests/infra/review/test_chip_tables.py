@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from infra.review.chip_tables import chip_tables, preflight_tables
-from infra.review.review import Review, review
+from infra.review.chip_tables import preflight_tables
+from infra.review.review import review
 from infra.review.table import WIDTH, as_text
 from infra.stack.settings.read import parse
 from tests.infra.recording import scale_values, stack_values
@@ -31,15 +31,6 @@ def test_an_answer_has_memory_pace_traffic_and_calibration_within_100_columns() 
     assert ["35%", "(quoted)", "2.500", "40.0%"] in [row[:4] for row in rows(fitting(SETTINGS))]
     assert ["to", "other", "slices", "(DCN)", "all-reduce", "1,000.0"] in rows(fitting(SETTINGS))
     assert ["v6e", "4x4", "3", "x", "8192", "3.393", "3.533", "1.04"] in rows(fitting(SETTINGS))
-
-
-def shown(found: Review) -> str:
-    (job,) = found.jobs
-    return as_text(chip_tables(found, job))
-
-
-def cells(text: str, start: str) -> list[list[str]]:
-    return [line.split()[1:] for line in text.splitlines() if line.startswith(start)]
 
 
 def test_the_other_way_to_compile_is_shown_with_what_it_costs_and_saves() -> None:
@@ -77,10 +68,6 @@ def test_values_of_the_optimizer_are_shown_with_the_presets_and_whether_a_run_ma
         "optimizer.kind": ("muon", "adamw", None),
         "optimizer.skip_norm": (9.0, None, False),
     }
-    text = as_text(preflight_tables(review("prod", parse(values), NOTHING)))
-    assert "optimizer.learning_rate 0.0001, 0.0003 in the preset" in text
-    assert "optimizer.kind muon, adamw in the preset" in text
-    assert "optimizer.skip_norm 9, unset in the preset" in text
 
 
 def test_padding_is_reported_for_the_slices_that_a_job_may_start_on() -> None:

@@ -6,7 +6,6 @@ import pytest
 
 from infra.stack.cost import (
     ListPrice,
-    Rate,
     bill,
     group_rate,
     list_rate,
@@ -19,6 +18,7 @@ from infra.stack.settings.read import parse
 from infra.stack.tpu import generations
 from tests.infra.one_job import only_group, only_job
 from tests.infra.recording import Values, stack_values
+from tests.infra.spoiling import edited
 
 MAX_USD = 100
 """The catalogue writes 700 where it knows no price."""
@@ -40,22 +40,6 @@ def test_no_place_has_two_prices() -> None:
 
 
 @pytest.mark.parametrize(
-    ("generation", "zone", "kind", "usd", "place"),
-    [
-        ("v6e", "us-east5-b", "on-demand", 2.7, "us-east5"),
-        ("v6e", "us-east5-b", "spot", 1.215, "us-east5"),
-        ("v6e", "asia-south1-c", "spot", 2.27, "asia-south1"),
-        ("v5p", "europe-west4-b", "spot", 1.3485, "europe-west4-b"),
-    ],
-)
-def test_a_list_price_holds_in_its_zone_or_region(
-    generation: str, zone: str, kind: str, usd: float, place: str
-) -> None:
-    rate = list_rate(generation, zone.rpartition("-")[0], zone, kind)
-    assert (rate.usd_per_chip_hour, rate.place, rate.date) == (usd, place, price_table().source.date)
-
-
-@pytest.mark.parametrize(
     ("generation", "zone", "kind", "why"),
     [
         ("v5p", "europe-west4-a", "on-demand", "known for europe-west4-a, only for us-central1-a, us-"),
@@ -69,37 +53,38 @@ def test_an_unknown_price_is_none_and_says_why(generation: str, zone: str, kind:
     assert why in rate.source
 
 
-def _rate(values: Values) -> Rate:
-    settings = parse(values)
-    return group_rate("trillium", settings.slices["trillium"], settings.cloud, settings.prices)
+_GROUP, _CAPACITY = "slices.trillium", "slices.trillium.capacity"
+_INDIA = {"cloud.region": "asia-south1", "cloud.zone": "asia-south1-c"}
+_EUROPE = {"cloud.region": "europe-west4", "cloud.zone": "europe-west4-a", f"{_GROUP}.zone": "europe-west4-b"}
+_V5P = {f"{_GROUP}.generation": "v5p", f"{_GROUP}.topology": "2x2x2"}
+_CONTRACT = "prices.usd_per_chip_hour"
 
 
 @pytest.mark.parametrize(
-    ("capacity", "why"),
+    ("changes", "usd", "place", "source"),
     [
-        ({"kind": "reservation", "name": "chips"}, "agreed with Google"),
-        ({"kind": "flex-start", "max_run_hours": 1}, "no list price of flex-start"),
-        ({"kind": "queued", "max_run_hours": 1}, "by which queued chips come"),
+        ({}, 1.215, "us-east5", ""),
+        ({_CAPACITY: "on-demand"}, 2.7, "us-east5", ""),
+        (_INDIA, 2.27, "asia-south1", ""),
+        (_EUROPE | _V5P, 1.3485, "europe-west4-b", ""),
+        ({_CONTRACT: {"trillium": 0.5}}, 0.5, None, f"{_CONTRACT} of the stack file"),
+        ({_CAPACITY: {"kind": "reservation", "name": "chips"}}, None, None, "agreed with Google"),
+        ({_CAPACITY: {"kind": "flex-start", "max_run_hours": 1}}, None, None, "no list price of flex-start"),
+        (
+            {_CAPACITY: {"kind": "queued", "max_run_hours": 1}, "job.slices.count": 1},
+            None,
+            None,
+            "by which queued chips come",
+        ),
     ],
 )
-def test_a_kind_of_capacity_without_list_prices_says_why(capacity: dict[str, object], why: str, values: Values) -> None:
-    values["slices"]["trillium"]["capacity"] = capacity
-    values["job"]["slices"]["count"] = 1
-    rate = _rate(values)
-    assert (rate.usd_per_chip_hour, why in rate.source) == (None, True)
-
-
-def test_a_group_in_a_zone_of_its_own_costs_what_chips_cost_there(values: Values) -> None:
-    values["cloud"] |= {"region": "europe-west4", "zone": "europe-west4-a"}
-    values["slices"]["trillium"] |= {"generation": "v5p", "topology": "2x2x2", "zone": "europe-west4-b"}
-    rate = _rate(values)
-    assert (rate.usd_per_chip_hour, rate.place) == (1.3485, "europe-west4-b")
-
-
-def test_a_contract_goes_before_the_list(values: Values) -> None:
-    values["prices"] = {"usd_per_chip_hour": {"trillium": 0.5}}
-    rate = _rate(values)
-    assert (rate.usd_per_chip_hour, rate.source) == (0.5, "prices.usd_per_chip_hour of the stack file")
+def test_a_group_has_the_price_of_its_contract_or_of_its_capacity_in_its_zone(
+    values: Values, changes: Values, usd: float | None, place: str | None, source: str
+) -> None:
+    settings = parse(edited(values, changes))
+    rate = group_rate("trillium", settings.slices["trillium"], settings.cloud, settings.prices)
+    assert (rate.usd_per_chip_hour, rate.place, source in rate.source) == (usd, place, True)
+    assert rate.date == (price_table().source.date if place else None)
 
 
 def test_standing_slices_cost_from_the_start_and_a_month_has_730_hours() -> None:

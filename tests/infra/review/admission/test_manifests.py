@@ -136,31 +136,6 @@ def test_what_ended_is_not_active_or_is_of_no_queue_of_the_plan_does_not_count()
     )
 
 
-def test_jobs_of_other_queues_and_pods_without_chips_are_no_obstacle() -> None:
-    foreign = {"clusterQueue": "batch", "podSetAssignments": [{"name": "main", "flavors": {"cpu": "default"}}]}
-    driver = {"name": "driver", "count": 1, "template": {"spec": {"containers": [{}]}}}
-    slices = _workload()["spec"]["podSets"]
-    status = _status(_condition("QuotaReserved"))
-    status["admission"]["podSetAssignments"].append({"name": "driver", "count": 1})
-    (workload,) = _read(
-        _workload(status={**_status(_condition("QuotaReserved")), "admission": foreign}),
-        _workload(spec={"podSets": [*slices, driver]}, status=status),
-    )
-    assert workload.usage == {"trillium": 32}
-
-
-def test_pods_without_chips_ask_for_no_flavor() -> None:
-    head = {"name": "head", "count": 1, "template": {"spec": {"containers": [{"resources": {"requests": {"cpu": 8}}}]}}}
-    slices = _workload()["spec"]["podSets"]
-    waiting = _workload(spec={"podSets": [head, *slices]})
-    assignments = [{"name": "head", "count": 1}, {"name": "slice", "count": 8, "flavors": {TPU: "trillium"}}]
-    admission = {"clusterQueue": "research", "podSetAssignments": assignments}
-    running = {**waiting, "status": _status(_condition("QuotaReserved"), admission=admission)}
-    (asks,), (has,) = _read(waiting), _read(running)
-    assert [pods.name for pods in asks.pod_sets] == ["slice"]
-    assert (asks.chips, has.usage) == (32, {"trillium": 32})
-
-
 def test_init_containers_run_before_the_others_and_sidecars_next_to_them() -> None:
     def container(chips: int, **more: str) -> dict[str, Any]:
         return {"resources": {"limits": {TPU: chips}}, **more}
