@@ -82,10 +82,10 @@ _MARKED = replace(NODES[3], bad_host="wrong product", taints=("tpu-multislice.de
 _AWAY = replace(NODES[3], ready=False, not_ready="Kubelet stopped posting node status.")
 
 
-def _closed(reason: str, **more: str) -> dict[str, Any]:
+def _closed(reason: str, over_budget: str = "") -> dict[str, Any]:
     """The job's queue, which admits nothing."""
     conditions = (said("Active", False, reason, "Can't admit new workloads"),)
-    return {"queues": (Queue("research", "research", (), 1, 0, conditions, **more),)}
+    return {"queues": (Queue("research", "research", (), 1, 0, conditions, over_budget),)}
 
 
 def _deactivated(reason: str) -> JobStatus:

@@ -136,52 +136,6 @@ def test_secrets_and_mounted_data_are_the_programs_alone(values: Values) -> None
     assert [name for name, each in containers.items() if "HF_TOKEN" in str(each["env"])] == ["program"]
 
 
-def test_the_error_of_a_training_job_says_how_to_use_pathways(values: Values) -> None:
-    values["job"]["backend"] = "pathways"
-    errors = errors_of(values)
-    assert errors.keys() == {"job.backend"}
-    assert "a job of kind container with a program that calls pathwaysutils.initialize()" in errors["job.backend"]
-
-
-def test_all_that_is_wrong_with_one_is_said_at_once(values: Values) -> None:
-    wrong = stack_with(
-        values,
-        slices={"group": "trillium", "count": 2, "min_count": 1},
-        env={"JAX_PLATFORMS": "tpu"},
-        ports={"mine": 29001},
-    )
-    wrong["cluster"]["system_machine_type"] = "e2-standard-4"
-    wrong["scheduling"] = {"placement": "topology-aware"}
-    assert errors_of(wrong).keys() == {
-        "jobs.serve.slices.min_count",
-        "jobs.serve.env.JAX_PLATFORMS",
-        "jobs.serve.ports.mine",
-        "cluster.system_machine_type",
-        "scheduling.placement",
-    }
-
-
-@pytest.mark.parametrize(
-    ("changes", "path"),
-    [
-        ({"pathways": None}, "jobs.serve.pathways"),
-        ({"backend": "direct"}, "jobs.serve.pathways"),
-        ({"pathways": {**IMAGES, "proxy_image": f"{GOOGLES}/proxy_server:latest"}}, "jobs.serve.pathways.proxy_image"),
-        ({"pathways": {"server_image": IMAGES["server_image"]}}, "jobs.serve.pathways.proxy_image"),
-    ],
-)
-def test_backend_and_images_come_together_and_images_by_digest(values: Values, changes: Values, path: str) -> None:
-    assert errors_of(stack_with(values, **changes)).keys() == {path}
-
-
-def test_a_host_that_is_shared_has_no_size_of_a_head_and_is_of_a_machine_that_pathways_knows(values: Values) -> None:
-    made = on_one_host(values)
-    made["jobs"]["serve"]["pathways"] = {**IMAGES, "head_vcpus": 8}
-    assert errors_of(made).keys() == {"jobs.serve.pathways.head_vcpus"}
-    made["slices"]["trillium"] |= {"topology": "1x1", "machine_type": "ct6e-standard-1t"}
-    assert "ct6e-standard-4t" in errors_of(made)["jobs.serve.slices.group"]
-
-
 def test_the_longest_name_that_settings_allow_fits_into_the_coordinators(values: Values) -> None:
     name = "a" * 26
     made = stack_with(values)

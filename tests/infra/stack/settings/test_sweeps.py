@@ -3,7 +3,6 @@
 from copy import deepcopy
 from math import prod
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -104,23 +103,6 @@ def test_a_budget_holds_for_all_runs_and_says_how_long_each_may_be(values: Value
     assert errors_of(swept(values, max_hours=hours + 0.1)).keys() == {"budget.usd_total"}
 
 
-@pytest.mark.parametrize(
-    ("sweep", "path"),
-    [
-        ({}, "jobs.study.sweep"),
-        ({"training.seed": []}, "jobs.study.sweep.training.seed"),
-        ({"training.seed": 1}, "jobs.study.sweep.training.seed"),
-        ({"training.seed": [1, 2, 1]}, "jobs.study.sweep.training.seed"),
-        ({"team": ["research"]}, "jobs.study.sweep.team"),
-        ({"training.seed": list(range(13)), "training.global_batch": [64, 128, 256, 512, 1024]}, "jobs.study.sweep"),
-        ({"training.sead": [1, 2]}, "jobs.study.training.sead"),
-        ({"slices.count": ["one", 1]}, "jobs.study.slices.count"),
-    ],
-)
-def test_a_sweep_without_runs_is_reported_once(values: Values, sweep: object, path: str) -> None:
-    assert errors_of(swept(values, sweep=sweep)).keys() == {path}
-
-
 def test_the_most_runs_are_as_many_as_it_says(values: Values) -> None:
     runs = parse(swept(values, sweep={"training.seed": list(range(jobs.MAX_SWEEP_RUNS))})).jobs
     assert len(runs) == jobs.MAX_SWEEP_RUNS
@@ -136,8 +118,3 @@ def test_no_run_takes_the_name_of_another_job(values: Values) -> None:
     made = swept(values, sweep={"training.seed": [0, 1]})
     made["jobs"]["study-1"] = {key: item for key, item in made["jobs"]["study"].items() if key != "sweep"}
     assert errors_of(made).keys() == {"jobs.study-1"}
-
-
-def test_the_short_form_has_no_sweep(values: Values) -> None:
-    values["job"]["sweep"] = {"training.seed": [0, 1]}
-    assert "move it into jobs" in errors_of(values)["job.sweep"]
