@@ -15,6 +15,7 @@ from typing import Any
 from infra.cluster.kubernetes import UNREACHABLE
 from multislice_run.exit_codes import cause_order, exit_name
 from multislice_run.records.lines import FailureRecord, parse
+from workloads.call.folder import RETURNED, CallFolder, Damaged, Seals
 from workloads.call.pickling import unpickled
 from workloads.terminal import inert
 

@@ -6,7 +6,6 @@
 import re
 import subprocess
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
@@ -193,7 +192,3 @@ def test_a_key_of_another_project_is_refused_before_anything_is_asked(stand_in: 
     found = run(stand_in, key="projects/project-dev/locations/l/keyRings/r/cryptoKeys/k")
     assert (found.status, found.asked) == (2, [])
     assert "expected a key of the project project-prod" in found.errors
-
-
-def test_the_script_can_be_run() -> None:
-    assert Path(ROOT / ".github" / "accounts.sh").stat().st_mode & 0o111

@@ -70,14 +70,6 @@ def test_a_command_that_is_named_can_be_run(words: str) -> None:
     parsed(words)
 
 
-@pytest.mark.parametrize(
-    "words", ["explian x -s dev", "explain x --job", "logs x -s dev --al", "status -s dev --engine moon"]
-)
-def test_a_command_that_is_not_there_would_be_found(words: str) -> None:
-    with pytest.raises(Exception, match="explian|--job|--al|moon"):
-        parsed(words)
-
-
 READERS = {
     "the owner": Reader("dev", "-s dev"),
     "the owner of a sandbox": Reader("dev", "-s dev --sandbox x", ("--sandbox", "x")),

@@ -27,10 +27,6 @@ def test_a_command_to_copy_stays_on_one_line_however_narrow_the_terminal() -> No
     assert read_output(None) == f"job tiny  cancelled\n{LINE}\n"
 
 
-def test_as_json_it_is_the_object_alone() -> None:
-    assert read_output({"a": 1}) == '{\n "a": 1\n}\n'
-
-
 def test_a_second_command_is_refused_with_the_pid_of_the_first(tmp_path: Path) -> None:
     site = Site(tmp_path, 64)
 

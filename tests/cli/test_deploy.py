@@ -8,10 +8,10 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
-from cli.deploy import Backend, down, up
+from cli.deploy import down, up
 from cli.main import app
-from cli.stack_file import files_of_project, policy_pack
-from infra.cluster.stacks import NO_RENEWAL, Renewal, Stacks, StacksError
+from cli.stack_file import files_of_project
+from infra.cluster.stacks import NO_RENEWAL, Renewal, StacksError
 from tests.cli.shown import console, read_output
 
 KEY = "projects/acme-tpus/locations/us-east5/keyRings/pulumi/cryptoKeys/stacks"
@@ -145,23 +145,3 @@ def test_a_missing_pulumi_is_an_error_with_advice(
     monkeypatch.setenv("PATH", str(project))
     with pytest.raises(StacksError, match="expected the program pulumi on the PATH, found none; install Pulumi"):
         command("dev", files_of_project(), console(), yes=True)
-
-
-def test_a_stack_is_made_with_the_key_that_its_file_names(project: Path) -> None:
-    files = files_of_project()
-    files.stack("dev").write_text("secretsprovider: gcpkms://projects/p\nencryptedkey: AAAA\n")
-    Backend(files, Stacks()).up("dev", NO_RENEWAL, yes=True)
-    assert "stack init dev --no-select --secrets-provider=gcpkms://projects/p" in "\n".join(calls(project))
-
-
-def test_an_update_is_held_to_the_rules_without_exceptions_if_its_stack_has_no_settings_for_them(project: Path) -> None:
-    files = files_of_project()
-    files.policies.mkdir(exist_ok=True)
-    files.policy("dev").write_text("{}")
-    for name in ("dev", "without"):
-        files.stack(name).write_text(yaml.safe_dump({"config": {}}))
-        Backend(files, Stacks()).up(name, NO_RENEWAL, yes=True)
-    held, free = (line for line in calls(project) if line.startswith("up "))
-    assert f"--policy-pack-config {files.policy('dev')}" in held
-    assert f"--policy-pack {policy_pack()} --yes" in free
-    assert "--policy-pack-config" not in free

@@ -30,6 +30,7 @@ from sandbox.site import Site, administrator
 from tests.cli import api_objects, standing
 from tests.cli.api_objects import JOBSETS
 from tests.cli.api_server import Played, client, playing
+from tests.cli.rehearse.clusters import kubeconfig
 from tests.cli.standing import running
 from tests.infra.recording import stack_values
 
@@ -223,40 +224,31 @@ def test_a_job_that_is_not_there_is_reported(two_teams: Deployed, name: str) -> 
 def test_a_kubeconfig_selects_the_stack_that_owns_the_namespace(tmp_path: Path) -> None:
     record = Published.of("dev", parse(stack_values("local")), "research", "trainer@sha256:0")
     played = running()
-    config = tmp_path / "config"
     at = "/api/v1/namespaces/research/configmaps"
     played.collections[at] = [{"metadata": {"name": PUBLISHED, "uid": "1"}, "data": {PUBLISHED_KEY: record.text}}]
-    host, port = played.server_address[:2]
-    content = {
-        "current-context": "any",
-        "clusters": [{"name": "any", "cluster": {"server": f"http://{host!s}:{port}"}}],
-        "users": [{"name": "any", "user": {}}],
-        "contexts": [{"name": "any", "context": {"cluster": "any", "user": "any"}}],
-    }
-    config.write_text(json.dumps(content))
+    chosen = Kubectl(kubeconfig(tmp_path, played), None, "research")
     with playing(played):
-        found = deployed_by_kubeconfig(Kubectl(str(config), None, "research"))
+        found = deployed_by_kubeconfig(chosen)
         assert (found.stack, found.storage) == ("dev", "gs://sandbox-local-checkpoints")
-        assert found.options == f"--kubeconfig {config} --namespace research"
+        assert found.options == f"--kubeconfig {chosen.kubeconfig} --namespace research"
         # The only job of the namespace needs no name, whoever submitted it.
         assert found.job(None).full_name == "research/tiny"
         assert published_for(found, None) == record
-        chosen = Kubectl(str(config), None, "research")
         assert replace(observed_by_kubeconfig(chosen), api=found.api) == found
         with pytest.raises(Halt, match="expected one of the teams of stack dev .research., got 'sales'"):
             published_for(found, "sales")
         played.collections[at][0]["data"] = {PUBLISHED_KEY: '{"version": "99.0"}'}
         with pytest.raises(Halt, match="got version 99.0; "):
-            deployed_by_kubeconfig(Kubectl(str(config), None, "research"))
+            deployed_by_kubeconfig(chosen)
         played.collections[at] = [{"metadata": {"name": "other", "uid": "2"}}]
         with pytest.raises(Halt, match="expected the namespace of a team, got 'research'"):
-            deployed_by_kubeconfig(Kubectl(str(config), None, "research"))
+            deployed_by_kubeconfig(chosen)
         played.collections["/apis"] = []
         assert observed_by_kubeconfig(chosen).place == "namespace research"
         played.refused[f"{at}/{PUBLISHED}"] = 403
         assert "you may not list configmaps in namespace research" in str(observed_by_kubeconfig(chosen).foreign)
         with pytest.raises(Halt, match="a team that you are a member of"):
-            deployed_by_kubeconfig(Kubectl(str(config), None, "research"))
+            deployed_by_kubeconfig(chosen)
 
 
 def test_kubectl_is_advised_with_the_cluster_of_the_stack(tmp_path: Path) -> None:

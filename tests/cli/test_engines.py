@@ -64,12 +64,6 @@ def test_broken_rules_have_their_severity_and_mandatory_ones_come_first() -> Non
     assert found[0].message.startswith("Title of bucket-versions\nexpected versioning, got none\nWhy: ")
 
 
-def test_that_rules_are_broken_is_no_error_and_neither_is_how_plugins_end() -> None:
-    events = recorded("refused")
-    assert any(event.diagnostic_event and "exited prematurely" in event.diagnostic_event.message for event in events)
-    assert engines.errors(events) == ()
-
-
 def test_an_error_names_its_resource_and_appears_once_without_colours_and_tracebacks() -> None:
     events = [
         error("<{%fg 1%}>no quota<{%reset%}>\n", "urn:pulumi:dev::p::gcp:container/cluster:Cluster::cluster"),

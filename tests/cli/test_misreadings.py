@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
 from cli import stack_file
 from cli.answer import Halt
 from sandbox.daemon import CHECKOUT
@@ -30,58 +28,18 @@ def changed(old: str, new: str) -> str:
     return LOCAL.replace(old, new)
 
 
-def in_job(*lines: str) -> str:
-    return changed("    preset: tiny\n", "".join(f"    {line}\n" for line in ("preset: tiny", *lines)))
-
-
 DEV = (STACKS / "Pulumi.dev.yaml").read_text()
-_SHORT = "  tpu-multislice:job:\n    slices: {group: trillium, count: 2}\n"
-_ON_CLOUD = LOCAL.replace("project: sandbox", "project: acme")
+_SHORT = "  tpu-multislice:job:\n    slices: {group: trillium, count: 2}\n    preset: tiny\n"
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        changed("topology: 2x4", "topology: v6e-8"),
-        changed("existing_run: resume", "existing_run: new"),
-        f"{LOCAL[:JOB]}{_SHORT}    preset: tiny\n",
-    ],
-    ids=["a slice by Cloud TPU's name", "existing_run new", "a job with a preset and slices only"],
-)
-def test_what_can_only_mean_one_thing_is_accepted(text: str, tmp_path: Path) -> None:
-    assert answer(tmp_path, text) == ""
+def test_a_job_needs_no_more_than_a_preset_and_slices(tmp_path: Path) -> None:
+    assert answer(tmp_path, f"{LOCAL[:JOB]}{_SHORT}") == ""
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        (changed("capacity: on-demand", "spot: yes"), "slices.trillium.spot: * write capacity: spot"),
-        (changed("name: tiny", "name: Tiny"), "job.name: did you mean tiny?"),
-        (changed("name: tiny", "name: my_job"), "job.name: did you mean my-job?"),
-        (changed("name: tiny", 'name: "tiny "'), "job.name: did you mean tiny?"),
-        (in_job("training: {steps: 10,000}"), "steps: YAML reads 10,000 in braces as two entries; write 10000"),
-        (in_job("training: {steps: 1M}"), "job.training.steps: * write 1000000"),
-        (in_job("max_hours: 4h"), "job.max_hours: * write 4"),
-        (in_job("max_hours: 90m"), "job.max_hours: * write 1.5"),
-        (in_job("grace_seconds: 2m"), "job.grace_seconds: * write 120"),
-        (
-            in_job("data: {source: python-stdlib, max_bytes: 9, held_out_fraction: 1%}"),
-            "held_out_fraction: * write 0.01",
-        ),
-        (
-            changed("      count: 2\n      cap", "      count: 2\n      boot_disk_gb: 200Gi\n      cap"),
-            "gb: * write 200",
-        ),
-        (f"{LOCAL}  tpu-multislice:budget: {{usd_total: $500}}\n", "budget.usd_total: * write 500"),
-        (in_job("mesh: 2x8"), "job.mesh: * write mesh: {replica: 2, fsdp: 8}"),
-        (changed("namespace: research", "namespace: default"), "reserved by Kubernetes"),
-        (changed("region: us-east5", "region: us-east-5"), "cloud.region: did you mean us-east5?"),
-    ],
-)
-def test_the_answer_says_what_to_write_and_nothing_else(text: str, words: str, tmp_path: Path) -> None:
-    found = answer(tmp_path, text)
+def test_a_number_with_a_comma_in_braces_is_read_as_one(tmp_path: Path) -> None:
+    found = answer(tmp_path, changed("preset: tiny\n", "preset: tiny\n    training: {steps: 10,000}\n"))
+    assert "steps: YAML reads 10,000 in braces as two entries; write 10000" in found
     assert "1 error. " in found
-    assert [part for part in words.split("*") if part not in found] == []
 
 
 def test_an_image_by_tag_is_answered_with_the_command_that_prints_its_digest(tmp_path: Path) -> None:
@@ -95,56 +53,3 @@ def test_a_count_beside_the_values_of_a_starter_is_answered_with_what_a_starter_
     assert "write the section slices, which has count" in found
     assert "did you mean" not in found
     assert "write capacity: spot" in answer(tmp_path, f"{DEV}  tpu-multislice:spot: yes\n", "dev")
-
-
-@pytest.mark.parametrize(
-    ("text", "path"),
-    [
-        (changed("zone: us-east5-b", "zone: us-east5-z"), "cloud.zone"),
-        (changed("deletion_protection: false", 'deletion_protection: "false"'), "cluster.deletion_protection"),
-        (
-            _ON_CLOUD.replace(
-                "    preset: tiny\n",
-                "    preset: tiny\n    data: {source: token-file, path: /home/me/tokens, held_out_fraction: 0.1}\n",
-            ),
-            "job.data.path",
-        ),
-    ],
-)
-def test_what_would_fail_only_in_google_cloud_is_refused(text: str, path: str, tmp_path: Path) -> None:
-    found = answer(tmp_path, text)
-    assert f": {path}: " in found
-    assert "1 error. " in found
-
-
-def test_a_job_of_another_kind_in_the_short_form_is_still_checked(tmp_path: Path) -> None:
-    found = answer(tmp_path, f"{LOCAL[:JOB]}{_SHORT}    kind: container\n    image: {_TAGGED}\n    envv: 1\n")
-    assert [path for path in ("job.kind: ", "job.image: ", "job.envv: ") if path not in found] == []
-
-
-def test_a_wrong_value_hides_no_error_of_another_value_job_or_section(tmp_path: Path) -> None:
-    jobs = """\
-  tpu-multislice:jobs:
-    first: {preset: tiny, slices: {group: trillium, count: 3}, mesh: 2x8, max_restarts: many}
-    second: {preset: tiny, slices: {group: trillium, count: 9}, data: {source: token-file, path: /home/me/tokens}}
-  tpu-multislice:scheduling: {fair_sharing: maybe, placement: topology-aware}
-  tpu-multislice:prices: 3
-"""
-    text = _ON_CLOUD[: _ON_CLOUD.index("  tpu-multislice:job:")] + jobs
-    text = text.replace("zone: us-east5-b", "zone: us-west1-b").replace("system_nodes: 1", "system_nodes: one")
-    found = answer(tmp_path, text)
-    expected = [
-        "cloud.zone",
-        "cluster.system_nodes",
-        "jobs.first.mesh",
-        "jobs.first.max_restarts",
-        "jobs.first.slices.count",
-        "jobs.second.slices.count",
-        "jobs.second.data.path",
-        "jobs.second.data.held_out_fraction",
-        "scheduling.fair_sharing",
-        "prices",
-    ]
-    assert [path for path in expected if f": {path}: " not in found] == []
-    assert "teams.research.weight" not in found
-    assert "usd_per_chip_hour" not in found

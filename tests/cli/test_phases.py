@@ -120,9 +120,9 @@ def test_ctrl_c_waits_until_pulumi_has_finished_what_is_in_progress(display: Dis
     finished = threading.Event()
 
     def slow(_: Callable[[Any], None]) -> None:
-        time.sleep(1)
+        time.sleep(0.3)
         os.kill(os.getpid(), signal.SIGINT)
-        time.sleep(0.2)
+        time.sleep(0.1)
         finished.set()
 
     with pytest.raises(Halt, match=r"cancelled") as caught:

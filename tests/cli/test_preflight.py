@@ -29,38 +29,21 @@ def test_a_known_result_is_not_compiled_again(tmp_path: Path) -> None:
     assert read_output(console) == ""
 
 
-def test_the_compiler_s_process_is_followed_and_its_result_is_read(tmp_path: Path) -> None:
-    plain = v6e_job()
-    spec, console = plain.model_copy(update={"slices": plain.slices.model_copy(update={"generation": "cpu"})}), quiet()
-
-    found = run(spec, tmp_path, None, console)
-
-    assert "compiling: the job as it is" in read_output(console)
-    assert found.unsupported
-    assert found.key == preflight_key(spec)
-
-
-def test_a_process_without_a_result_is_a_fault_with_its_last_words(tmp_path: Path) -> None:
-    spec = v6e_job().model_copy(update={"mesh": MeshSpec(replica=1, fsdp=1)})
-
-    with pytest.raises(Halt, match=r"exit status 1 and without a result:\n(.*\n)*.*mesh replica 1 x fsdp 1 must have"):
-        run(spec, tmp_path, None, quiet())
-
-
-def test_a_process_that_failed_is_a_fault_though_an_older_result_is_there(tmp_path: Path) -> None:
-    spec = v6e_job().model_copy(update={"mesh": MeshSpec(replica=1, fsdp=1)})
-    keep(result(spec), tmp_path)
-
-    with pytest.raises(Halt, match="exit status 1"):
-        run(spec, tmp_path, str(tmp_path / "programs"), quiet())
-
-
-def test_a_reason_for_no_answer_is_looked_at_again(tmp_path: Path) -> None:
+def test_a_reason_for_no_answer_is_looked_at_again_by_a_process_that_is_followed(tmp_path: Path) -> None:
     plain, console = v6e_job(), quiet()
     spec = plain.model_copy(update={"slices": plain.slices.model_copy(update={"generation": "cpu"})})
     keep(result(spec).model_copy(update={"unsupported": "was out of memory"}), tmp_path)
+    found = run(spec, tmp_path, None, console)
+    assert "choose one of v4" in (found.unsupported or "")
+    assert "compiling: the job as it is" in read_output(console)
+    assert found.key == preflight_key(spec)
 
-    assert "choose one of v4" in (run(spec, tmp_path, None, console).unsupported or "")
+
+def test_a_process_that_failed_is_reported_with_its_last_words_though_an_older_result_is_there(tmp_path: Path) -> None:
+    spec = v6e_job().model_copy(update={"mesh": MeshSpec(replica=1, fsdp=1)})
+    keep(result(spec), tmp_path)
+    with pytest.raises(Halt, match=r"exit status 1(.*\n)*.*mesh replica 1 x fsdp 1 must have"):
+        run(spec, tmp_path, str(tmp_path / "programs"), quiet())
 
 
 @pytest.mark.parametrize(("update", "status"), [({}, 0), ({"fits": False, "steps": ()}, 2)])

@@ -12,7 +12,6 @@ from cli.progress import (
     announcement,
     engine,
     engine_done,
-    label,
     lines,
     screen,
     times,
@@ -80,14 +79,6 @@ def test_the_engine_gets_a_line_for_every_five_resources() -> None:
     assert lines(fifth, recordings.applied()) == ["infrastructure: 6 resources, 6 changed, done in 37 s"]
 
 
-def test_a_failed_phase_says_so() -> None:
-    before = recordings.starting()
-
-    after = before.end(Phase.CONTROL_PLANE, START + 5.1, failed=True)
-
-    assert lines(before, after) == ["control plane: failed in 5.0 s"]
-
-
 def test_pulumi_s_errors_are_kept_without_colour_marks() -> None:
     message = "<{%fg 1%}>error: <{%reset%}>quota exceeded\n"
 
@@ -120,8 +111,3 @@ def test_the_stack_and_its_providers_are_not_counted_as_resources() -> None:
     for kind in ("pulumi:pulumi:Stack", "pulumi:providers:gcp"):
         event.resource_pre_event.metadata.type = kind
         assert engine(begun, Phase.PLAN, event).resources.active == ()
-
-
-def test_labels_name_the_kind_and_the_resource() -> None:
-    assert label("urn:pulumi:local::p::a:b:C$gcp:container/nodePool:NodePool::slice-0") == "NodePool slice-0"
-    assert label("urn:pulumi:local::p::gcp:compute/network:Network::network") == "Network network"

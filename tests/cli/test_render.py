@@ -1,19 +1,10 @@
 import pytest
 from rich.console import Group
 
-from cli.render import duration, exit_words, pods_table, sparkline, training_lines
-from infra.cluster.job_pods import newest
+from cli.render import duration, exit_words, sparkline, training_lines
 from infra.cluster.job_state import Kind
-from tests.cli import api_objects
 from tests.cli.shown import text
 from workloads.report.training import Training
-
-
-def test_a_head_is_shown_as_such_and_is_no_host() -> None:
-    pods = newest([api_objects.head(), *(api_objects.pod(*host) for host in api_objects.HOSTS[:3])], 0.0)
-    _, *rows, more = text(pods_table(pods, 5, Kind.TRAINING), 80).splitlines()
-    assert [row.split()[:2] for row in rows] == [["head", "-"], ["0", "0"], ["0", "1"], ["1", "0"]]
-    assert more == "1 more to be created"
 
 
 @pytest.mark.parametrize(

@@ -157,13 +157,6 @@ def test_values_of_a_starter_without_the_prefix_are_reported_as_such(tmp_path: P
     assert "5 errors. " in str(caught.value)
 
 
-def test_a_key_config_without_a_mapping_is_not_said_to_be_misspelt(tmp_path: Path) -> None:
-    path = tmp_path / "Pulumi.dev.yaml"
-    path.write_text("config: []\n")
-    with pytest.raises(Halt, match="^/.*:1: expected YAML with a mapping `config`, got config: "):
-        stack_file.read(path)
-
-
 def lines_of(answer: str) -> list[tuple[int, str]]:
     """Return the line and the path of each error."""
     found = re.findall(r"^\S+Pulumi\.broken\.yaml:(\d+): (?:did you mean .*?\? )?([^:\n]+)", answer, re.MULTILINE)

@@ -25,12 +25,6 @@ def action(jobset: Any, code: int | None, *, disrupted: bool = False) -> str:
     return "RestartJobSet"
 
 
-def replacements(jobset: Any, part: str = "slice") -> int:
-    """Return how many pods that never ran their program a Job of the JobSet replaces before it fails."""
-    (found,) = (each for each in jobset["spec"]["replicatedJobs"] if each["name"] == part)
-    return found["template"]["spec"]["backoffLimit"]
-
-
 def _message(rule: Any, code: int | None, disrupted: bool) -> str:
     """Return what the Job controller says if the rule matches (kubernetes/pkg/controller/job/pod_failure_policy.go)."""
     if on_exit := rule.get("onExitCodes"):

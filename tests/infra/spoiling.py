@@ -1,6 +1,6 @@
 """Changes that spoil a valid stack file, and the errors that follow."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from infra.stack.settings.errors import SettingsError
 from infra.stack.settings.read import parse
@@ -31,6 +31,13 @@ def remove(path: str) -> Spoil:
         return values.pop(last)
 
     return spoil
+
+
+def edited(values: Values, changes: Mapping[str, object]) -> Values:
+    """Set the values at these paths, and return all values."""
+    for path, value in changes.items():
+        put(path, value)(values)
+    return values
 
 
 def errors_of(values: Values) -> dict[str, str]:

@@ -200,27 +200,5 @@ def test_the_api_has_every_declared_argument_with_its_type_and_words(kind: str) 
     assert [found for path, value in arguments if (found := fault(BODIES[kind], path, value))] == []
 
 
-@pytest.mark.parametrize("kind", BODIES)
-def test_every_other_name_is_that_of_a_declared_argument(kind: str) -> None:
-    paths = {path for found, path, _ in declared() if found == kind}
-    assert [name for name in BODIES[kind].renamed if not any(path.startswith(name) for path in paths)] == []
-
-
 def test_every_granted_role_is_one_of_google() -> None:
     assert {value for kind, path, value in declared() if kind in GRANTS and path == "role"} <= ROLES
-
-
-@pytest.mark.parametrize(
-    ("path", "value", "found"),
-    [
-        ("upgradeSettings.strategie", "SURGE", "NodePool has no upgradeSettings.strategie"),
-        ("upgradeSettings.strategy", "SURGED", "expected one of NODE_POOL_UPDATE_STRATEGY_UNSPECIFIED, BLUE_GREEN"),
-        ("upgradeSettings.maxSurge", "0", "expected integer, got '0'"),
-        ("nodeConfig.oauthScopes", "cloud-platform", "expected array, got 'cloud-platform'"),
-        ("nodeConfig.machineType[]", "ct6e-standard-4t", "NodePool has no config.machineType[]"),
-    ],
-)
-def test_what_is_misspelt_would_be_found(path: str, value: Any, found: str) -> None:
-    error = fault(BODIES["gcp:container/nodePool:NodePool"], path, value)
-    assert error is not None
-    assert found in error

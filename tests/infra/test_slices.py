@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-from typing import Any
 
 import pulumi_gcp as gcp
 import pytest
@@ -16,11 +15,9 @@ from infra.stack.settings.schema import SliceGroup
 from infra.stack.settings.stack import FleetSpec
 from infra.stack.tpu import SliceShape, all_shapes
 from sandbox.providers.node_pools import require_valid
-from tests.infra.recording import Values, run_program, stack_values
+from tests.infra.recording import Values, stack_values
 
-POOL = "gcp:container/nodePool:NodePool"
 CLUSTER = {"name": "dev", "location": "us-east5", "nodeLocations": ["us-east5-b"]}
-SLICES = tuple((group, index) for group in ("trillium", "spare") for index in range(2))
 
 
 def _kinds(shape: SliceShape) -> list[object]:
@@ -58,19 +55,3 @@ def test_gke_accepts_every_slice_of_every_capacity(shape: SliceShape) -> None:
         assert [config["spot"], scaled, reserved].count(True) <= 1
         assert config["bootDisk"]["diskType"] in shape.boot_disk_types
         assert config["labels"].items() <= node_labels("extra", group).items()
-
-
-def test_a_group_may_have_a_zone_of_its_own(values: Values) -> None:
-    values["slices"]["spare"] = values["slices"]["trillium"] | {"zone": "us-east5-a"}
-    values["teams"]["research"]["quota"] |= {"spare": 16}
-    values["job"]["slices"]["fallback"] = ["spare"]
-    recording = run_program(values)
-    zones: dict[str, Any] = {pool.name: pool.inputs["nodeLocations"] for pool in recording.of_type(POOL)}
-    near, far = ["us-east5-b"], ["us-east5-a"]
-    of_slices = {f"slices-{group}-{index}": near if group == "trillium" else far for group, index in SLICES}
-    assert zones == {"cluster-system": near} | of_slices
-    for name in of_slices:
-        pool = recording.named(POOL, name)
-        require_valid(pool.inputs, CLUSTER, None)
-        # The provider would move living nodes.
-        assert "nodeLocations" in pool.request.replaceOnChanges

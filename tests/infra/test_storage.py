@@ -3,11 +3,9 @@
 import pytest
 from pulumi import RunError
 
-from tests.infra.one_job import template_of
-from tests.infra.recording import BUILT_DIGEST, ROOT, Values, run_program
+from tests.infra.recording import Values, run_program
 
 BUCKET = ("gcp:storage/bucket:Bucket", "checkpoints")
-CLUSTER = ("gcp:container/cluster:Cluster", "cluster")
 
 
 def test_a_bucket_that_exists_is_adopted(two_teams: Values) -> None:
@@ -24,21 +22,6 @@ def test_a_bucket_that_exists_in_another_region_is_refused_by_name(two_teams: Va
 
 
 IMAGE = ("docker-build:index:Image", "trainer")
-JOB = ("kubernetes:jobset.x-k8s.io/v1alpha2:JobSet", "job-tiny")
-
-
-def test_a_built_image_goes_to_the_stacks_repository_and_is_run_by_digest(values: Values) -> None:
-    values["image"] = {"build": True}
-    recording = run_program(values)
-    image = recording.named(*IMAGE)
-    destination = "us-east5-docker.pkg.dev/my-project/multislice-dev/trainer"
-    (container,) = template_of(recording.named(*JOB).inputs)["spec"]["containers"]
-    assert container["image"] == f"{destination}@{BUILT_DIGEST}"
-    (export,) = image.inputs["exports"]
-    assert export["registry"] == {**export["registry"], "names": [destination], "push": True, "pushByDigest": True}
-    assert (ROOT / image.inputs["context"]["location"]).samefile(ROOT)
-    assert (ROOT / image.inputs["dockerfile"]["location"]).is_file()
-    assert image.urn in recording.closure(recording.named(*JOB))
 
 
 def test_a_refused_destroy_has_not_deleted_the_built_image_of_a_stack_without_jobs(values: Values) -> None:
@@ -47,10 +30,3 @@ def test_a_refused_destroy_has_not_deleted_the_built_image_of_a_stack_without_jo
     )
     mark = recording.named("kubernetes:core/v1:ConfigMap", "in-use")
     assert recording.named(*IMAGE).urn in recording.closure(mark)
-
-
-def test_a_preview_builds_nothing_and_still_declares_the_job(values: Values) -> None:
-    values["image"] = {"build": True}
-    recording = run_program(values, preview=True)
-    assert recording.named(*IMAGE).inputs["buildOnPreview"] is False
-    assert recording.named(*JOB)

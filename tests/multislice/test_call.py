@@ -12,7 +12,7 @@ from infra.cluster.kubernetes import Json
 from multislice import BucketFailed, CallError, CallGone, FunctionRaised, HostFailed, HostTraceback, ResultDamaged
 from multislice.call import Call, Status, filter_lines
 from tests.cli import api_objects
-from tests.multislice.known import UID, Objects, files
+from tests.multislice.known import UID, Objects
 from workloads.call.folder import RETURNED, Seals
 
 
@@ -188,12 +188,6 @@ def test_without_any_record_the_clusters_word_is_reported(call: Call, objects: O
     ended(objects, "Failed", "jobset failed due to one or more job failures")
     with pytest.raises(HostFailed, match="due to one or more job failures"):
         call.result()
-
-
-def test_a_forgotten_call_leaves_no_file(call: Call, tmp_path: Path) -> None:
-    call.files.write("output/model", b"weights")
-    call.forget()
-    assert files(tmp_path) == []
 
 
 def test_a_value_that_cannot_be_made_here_is_reported(call: Call, objects: Objects) -> None:

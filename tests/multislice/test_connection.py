@@ -1,6 +1,5 @@
 """The stack of calls: from Pulumi, or from the record in a namespace of the kubeconfig's current context."""
 
-import json
 import subprocess
 import sys
 from collections.abc import Generator
@@ -12,6 +11,7 @@ from infra.stack.names import PUBLISHED, PUBLISHED_KEY
 from multislice import NoSuchStack
 from multislice.connection import connect
 from tests.cli.api_server import Played, playing
+from tests.cli.rehearse.clusters import kubeconfig
 from tests.multislice.known import settings
 
 _IN_A_NEW_PROCESS = """
@@ -26,16 +26,7 @@ RECORDS = "/api/v1/namespaces/research/configmaps"
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Played]:
     """A cluster in the kubeconfig, for a user without Pulumi and without a bucket."""
     played = Played()
-    host, port = played.server_address[:2]
-    context = {"cluster": "any", "user": "any", "namespace": "research"}
-    content = {
-        "current-context": "any",
-        "clusters": [{"name": "any", "cluster": {"server": f"http://{host!s}:{port}"}}],
-        "users": [{"name": "any", "user": {}}],
-        "contexts": [{"name": "any", "context": context}],
-    }
-    (tmp_path / "config").write_text(json.dumps(content))
-    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
+    monkeypatch.setenv("KUBECONFIG", kubeconfig(tmp_path, played, "research"))
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr("multislice.connection.gcs", dict)
     data = {PUBLISHED_KEY: settings(product="product").text}

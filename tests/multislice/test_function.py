@@ -12,7 +12,6 @@ import pytest
 import multislice
 from multislice import BucketFailed, Refused
 from multislice.connection import StackConnection
-from multislice.function import DEFAULT_MAX_HOURS
 from tests.multislice.known import NAMESPACE, Objects, carries_out, files
 
 
@@ -25,16 +24,6 @@ def carried_out(stack: StackConnection, objects: Objects, monkeypatch: pytest.Mo
 
 
 on_slices: Any = multislice.run("local", "trillium")
-
-
-def test_a_call_gives_the_value_and_leaves_no_file(objects: Objects, tmp_path: Path) -> None:
-    @on_slices
-    def double(x: int) -> int:
-        return 2 * x
-
-    assert double(4) == 8
-    assert objects.found
-    assert files(tmp_path) == []
 
 
 def test_a_method_is_called_with_its_object(objects: Objects) -> None:
@@ -129,20 +118,6 @@ def test_slices_cannot_be_checked_while_pathways_holds_their_chips() -> None:
     multislice.run("local", "trillium", backend="pathways")
     with pytest.raises(Refused, match="check_slices must be left out with backend='pathways'"):
         multislice.run("local", "trillium", backend="pathways", check_slices=True)
-
-
-def test_the_longest_limit_and_every_priority_are_taken(objects: Objects) -> None:
-    for priority in ("low", "normal", "high"):
-        run: Any = multislice.run("local", "trillium", priority=priority, max_hours=8759)
-        assert run(len)("abc") == 3
-    assert len(objects.found) == 3
-
-
-def test_a_function_that_names_no_limit_of_time_has_one(objects: Objects) -> None:
-    call = on_slices(len).start("abc")
-    (jobset,) = objects.found.values()
-    assert call.spec.max_hours == DEFAULT_MAX_HOURS
-    assert int(jobset["metadata"]["labels"]["kueue.x-k8s.io/max-exec-time-seconds"]) > 3600 * DEFAULT_MAX_HOURS
 
 
 def test_a_map_keeps_each_error_with_its_input(objects: Objects, tmp_path: Path) -> None:

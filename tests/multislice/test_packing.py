@@ -35,17 +35,6 @@ def test_code_and_arguments_arrive_without_the_module_that_they_were_written_in(
     assert pickle.loads(parts[FUNCTION])(*arguments, **named) == 13
 
 
-def doubled(x: int, *, and_more: int = 1) -> int:
-    """A function that its module has under its name."""
-    return 2 * x + and_more
-
-
-def test_a_function_that_a_module_has_under_its_name_goes_by_value_too() -> None:
-    found = pickle.loads(packed(doubled, 2).parts[FUNCTION])
-    assert found is not doubled
-    assert (found(2), found.__doc__) == (5, doubled.__doc__)
-
-
 def test_arguments_that_do_not_fit_are_reported_before_anything_is_submitted() -> None:
     def scaled(x: int) -> int:
         return x
@@ -125,17 +114,6 @@ def test_too_much_is_refused_with_the_largest_part(monkeypatch: pytest.MonkeyPat
         packed(counted, [1], b"x" * (2 << 20))
 
 
-def test_what_is_larger_than_anything_may_be_is_measured_without_a_copy_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workloads.call.parcel.MAX_BYTES", 1 << 10)
-    table = b"x" * (1 << 20)
-
-    def counted(label: str) -> int:
-        return len(table) + len(label)
-
-    with pytest.raises(Refused, match=r"got 1\.0 MiB; the largest is closure variable `table` with 1\.0 MiB"):
-        packed(counted, "a")
-
-
 def test_arguments_that_were_given_beforehand_travel_too(tmp_path: Path) -> None:
     def scaled(x: Any, by: int) -> Any:
         return x * by
@@ -167,26 +145,6 @@ def test_what_an_object_or_a_wrapper_holds_is_named() -> None:
 
     with pytest.raises(Refused, match="\nclosure variable `lock` is a lock"):
         packed(held, "x")
-
-
-OPEN = threading.Lock()
-
-
-def test_a_global_is_not_named_for_an_attribute_of_the_same_name() -> None:
-    def uses(box: Any) -> Any:
-        return box.OPEN
-
-    with pytest.raises(Refused) as fault:
-        packed(uses, threading.Event())
-    assert "global" not in str(fault.value)
-    assert "argument `box` is a lock" in str(fault.value)
-
-
-def test_a_function_without_a_signature_takes_what_it_is_given() -> None:
-    arguments, _ = pickle.loads(packed(max, 1, 2).parts[ARGUMENTS])
-    assert arguments == (1, 2)
-    with pytest.raises(Refused, match="argument 0 is a lock"):
-        packed(max, threading.Lock())
 
 
 SHIPPED = ("recipes/__init__.py", "recipes/words.txt")

@@ -32,14 +32,6 @@ def test_each_host_has_its_own_window_and_the_leaders_ends_the_wait(capsys: pyte
     assert screen.ended.is_set()
 
 
-def test_the_wait_for_a_call_by_pathways_ends_with_its_head(capsys: pytest.CaptureFixture[str]) -> None:
-    screen = Screen("x", "leader", "head-0-0")
-    for text in (BEGINS, "a", ENDS):
-        screen.line(Line("head-0-0", 0, "", text))
-    assert capsys.readouterr().out.splitlines() == ["a"]
-    assert screen.ended.is_set()
-
-
 @contextmanager
 def called(server: Played, call: Call) -> Generator[Call]:
     """As if the server had the call's JobSet, which is `tiny`."""

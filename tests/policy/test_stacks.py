@@ -64,8 +64,8 @@ def test_a_job_that_runs_by_pathways_keeps_the_rules(made: Callable[[Values], Va
     assert broken(made(stack_values("dev")), policy_of("dev"), preview=False) == []
 
 
-@pytest.mark.costs(cpu_seconds=25)
-@settings(max_examples=15, deadline=None, suppress_health_check=(HealthCheck.too_slow,))
+@pytest.mark.costs(cpu_seconds=12)
+@settings(max_examples=8, deadline=None, suppress_health_check=(HealthCheck.too_slow,))
 @given(legal_values())
 def test_whatever_a_stack_file_may_say_keeps_the_rules(values: Values) -> None:
     found = broken(values, policy_of("dev"), preview=False)

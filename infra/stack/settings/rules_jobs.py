@@ -301,7 +301,8 @@ def _fit(path: str, job: TrainingJob, shape: SliceShape, preset: Preset) -> Iter
         settings = ("slices", "mesh", "model", "training", "preset")
         fix = f"change {', '.join(f'{path}.{name}' for name in settings[:-1])} or {path}.{settings[-1]}"
         for detail in error.errors():
-            yield FieldError(path, expected, expectation(detail["msg"]), fix)
+            if detail["type"] == "value_error":  # Values of another kind are reported already.
+                yield FieldError(path, expected, expectation(detail["msg"]), fix)
     else:
         yield from _local_states(path, spec, shape)
 

@@ -1,5 +1,6 @@
 """A job as a cluster shows it, and what is said of it."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -23,9 +24,6 @@ TOO_LARGE = (
     " considered podsets requests (0) + current podset request (24) > maximum capacity (16)"
 )
 NO_ROOM = "couldn't assign flavors to pod set slice: topology \"slices\" doesn't allow to fit any of 4 pod(s)"
-PREEMPTED = (
-    "Preempted to accommodate a workload (UID: uid-other, JobUID: uid-job) due to prioritization in the ClusterQueue"
-)
 
 
 def said(kind: str, holds: bool, reason: str = "", message: str = "", since: float = 9_000.0) -> Condition:
@@ -72,16 +70,21 @@ NODES = tuple(
 )
 
 
-def findings(
-    job: JobStatus, *, nodes: tuple[Node, ...] = NODES, others: tuple[Workload, ...] = ()
-) -> tuple[Finding, ...]:
+def findings(job: JobStatus, **seen: Any) -> tuple[Finding, ...]:
+    """Return what is said of the job in a cluster with its nodes, its queue and what else is `seen`."""
     queue = Queue("research", "research", (), 1, 0, (said("Active", True, "Ready"),))
     own = (job.workload,) if job.workload else ()
-    return explain(
-        Snapshot("dev", "-s dev", "dev", NOW, nodes=nodes, queues=(queue,), workloads=(*own, *others), jobs=(job,)), job
-    )
+    usual: dict[str, Any] = {"nodes": NODES, "queues": (queue,), "workloads": own, "jobs": (job,)}
+    return explain(Snapshot("dev", seen.pop("options", "-s dev"), "dev", NOW, **usual | seen), job)
 
 
-def only(job: JobStatus, *, nodes: tuple[Node, ...] = NODES, others: tuple[Workload, ...] = ()) -> Finding:
-    (found,) = findings(job, nodes=nodes, others=others)
-    return found
+def explained(cases: Mapping[str, tuple[JobStatus, Mapping[str, Any]]]) -> str:
+    """Return all that is said of the job of each case."""
+    lines: list[str] = []
+    for name, (job, seen) in cases.items():
+        lines += ["", f"# {name}"]
+        for found in findings(job, **seen):
+            since = "" if found.since is None else f" (since {found.since:g})"
+            lines += [f"{found.cause}: {found.what}{since}", *(f"  {line}" for line in found.evidence)]
+            lines += [f"  -> {line}" for line in found.next]
+    return "\n".join(lines[1:]) + "\n"

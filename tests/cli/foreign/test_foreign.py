@@ -61,18 +61,6 @@ def test_a_table_has_no_columns_of_what_the_cluster_does_not_know(run: Run) -> N
     assert "not known" in text
 
 
-def test_a_status_shows_queues_nodes_and_one_job(run: Run, answer: Answer) -> None:
-    held = {"flavorsReservation": [{"name": "1xv6e-16", "resources": [{"name": "google.com/tpu", "total": 32}]}]}
-    played = foreign(*busy(), node())
-    played.collections[path("clusterqueues")][0]["status"] |= held
-    text = run(played, "status", "llama").stdout
-    assert "32 of 32 chips of 1xv6e-16" in text
-    assert "1 of 1 hosts usable, 4x4" in text
-    assert "8 of 8 running on 2 slices" in text
-    found = answer(foreign(*busy(), node()), "status")
-    assert [each["name"] for each in found["jobs"]] == ["llama", "eval"]
-
-
 def test_the_head_of_a_pathways_job_is_no_slice(answer: Answer) -> None:
     led = jobset("llama")
     head = {"name": "pathways-head", "template": {"spec": {"template": {"spec": {"containers": [{"name": "c"}]}}}}}

@@ -19,15 +19,6 @@ def positions(answer: Answer, *objects: Object) -> dict[str, int | None]:
     return {each["name"]: each["position"] for each in answer(foreign(*objects), "list")["jobs"]}
 
 
-def test_a_waiting_job_is_explained_with_those_that_hold_its_chips(answer: Answer) -> None:
-    (found,) = causes(answer, *busy())
-    assert (found["cause"], found["what"]) == (
-        "quota taken",
-        "The job requests 16 chips, and 16 of them are in use. It is number 2 in line.",
-    )
-    assert "default/llama has 32 chips, priority 0" in found["evidence"]
-
-
 def test_what_another_resource_lacks_is_not_counted_as_chips(answer: Answer) -> None:
     message = (
         "couldn't assign flavors to pod set slice: insufficient unused quota for cpu in flavor f, 500m more needed"

@@ -10,18 +10,17 @@ import pytest
 
 from cli.answer import Halt, as_json
 from cli.observed.cluster import find_hostless
-from cli.observed.files import UNREAD, read_files
+from cli.observed.files import read_files
 from cli.observed.observe import Observer
-from cli.observed.snapshot import JobStatus, Snapshot, summary
+from cli.observed.snapshot import JobStatus, Snapshot
 from infra.cluster.job_state import Kind, State, kind_of
 from infra.stack.cost import BILL_OUTPUT, bill
 from infra.stack.settings.read import parse
 from tests.cli import api_objects
-from tests.cli.api_objects import EVENTS, JOBSETS, LOCAL_QUEUES, NODES, PODS, QUEUES, WORKLOADS
+from tests.cli.api_objects import EVENTS, JOBSETS, LOCAL_QUEUES, PODS, QUEUES, WORKLOADS
 from tests.cli.api_server import Played, playing
 from tests.cli.standing import running, stack, trained, waiting
 from tests.infra.recording import Values, run_program, stack_values
-from tests.workloads.report.runs import crashed_and_resumed
 
 
 @pytest.fixture
@@ -41,23 +40,6 @@ def server() -> Generator[Played]:
 
 def named(found: Snapshot, name: str) -> JobStatus:
     return next(job for job in found.jobs if job.ref.name == name)
-
-
-def test_a_stack_is_seen_with_its_slices_queues_jobs_and_files(server: Played, tmp_path: Path) -> None:
-    trained(tmp_path)
-    found = Observer(stack(server, tmp_path)).look("tiny")
-    assert [(each.name, each.pool, each.chips, each.usable) for each in found.nodes][:2] == [
-        ("gke-slice-0-0", "slice-0", 4, True),
-        ("gke-slice-0-1", "slice-0", 4, True),
-    ]
-    (share,) = found.queues[0].shares
-    assert (share.flavor, share.quota, share.used, found.queues[0].pending) == ("v6e", 16, 16, 1)
-    job = named(found, "tiny")
-    reported = summary(job, found.at)
-    assert (reported.state, reported.hosts, reported.hosts_running, reported.restarts) == (State.RUNNING, 4, 4, 0)
-    assert (reported.step, reported.steps, reported.loss, reported.usd) == (5, 5, 3.0, 54.0)
-    assert [event.reason for event in job.events] == ["Created"]
-    assert (found.notes, found.usd_per_hour) == (("manifest.json is missing",), 21.6)
 
 
 def test_the_head_of_a_job_is_a_host_of_its_own_and_no_slice(server: Played, tmp_path: Path) -> None:
@@ -87,11 +69,6 @@ def test_a_job_by_hand_whose_pods_have_no_numbers_hides_no_other_job(server: Pla
     assert (named(seen, "tiny").running, named(seen, "other").position) == (4, 2)
 
 
-def test_a_job_by_hand_is_seen_in_its_place_in_line(server: Played, tmp_path: Path) -> None:
-    other = named(Observer(stack(server, tmp_path)).look(), "other")
-    assert (other.state, other.position, other.ref.namespace) == (State.QUEUED, 2, "research")
-
-
 def test_a_job_whose_own_queue_is_stopped_is_paused_once_its_hosts_have_ended(server: Played, tmp_path: Path) -> None:
     queue = {"metadata": {"name": "research.tiny", "uid": "q"}, "spec": {"stopPolicy": "HoldAndDrain"}}
     server.collections[LOCAL_QUEUES] = [queue]
@@ -115,14 +92,6 @@ def test_what_cannot_be_read_is_reported_and_all_else_is_there(server: Played, t
     assert (found.answered, found.queues, named(found, "tiny").running) == (True, (), 4)
 
 
-def test_a_cluster_that_does_not_answer_is_reported(server: Played, tmp_path: Path) -> None:
-    deployed = stack(server, tmp_path)
-    for path in (NODES, QUEUES, LOCAL_QUEUES, JOBSETS, WORKLOADS, EVENTS, PODS, api_objects.JOBS):
-        server.refused[path] = 503
-    found = Observer(deployed).look("tiny")
-    assert (found.answered, named(found, "tiny").state) == (False, State.MISSING)
-
-
 def test_storage_that_cannot_be_read_is_reported(tmp_path: Path) -> None:
     (tmp_path / "job").mkdir()
     (tmp_path / "job" / "runs").write_text("not a folder")
@@ -132,20 +101,6 @@ def test_storage_that_cannot_be_read_is_reported(tmp_path: Path) -> None:
 
 def test_a_job_that_never_began_has_no_figures_and_no_fault(tmp_path: Path) -> None:
     assert read_files(str(tmp_path / "nothing")).notes == ()
-
-
-def test_the_starts_of_a_run_are_listed_with_their_failures(tmp_path: Path) -> None:
-    crashed_and_resumed(tmp_path)
-    found = read_files(str(tmp_path))
-    assert [(start.attempt, start.cause) for start in found.starts] == [(0, "host-1: ValueError: no such row"), (1, "")]
-    assert [(fail.host, fail.code, fail.attempt) for fail in found.failures] == [("host-1", 1, 0)]
-
-
-def test_an_unknown_job_is_reported_with_the_existing_ones(server: Played, tmp_path: Path) -> None:
-    observer = Observer(stack(server, tmp_path))
-    assert observer.job("other")[1].ref.name == "other"
-    with pytest.raises(Halt, match=r"one of the jobs of stack dev \(tiny, other\), got 'x'"):
-        observer.job("x")
 
 
 def test_a_snapshot_is_json_whatever_its_numbers(server: Played, tmp_path: Path) -> None:
@@ -162,15 +117,6 @@ def test_the_kind_of_a_job_is_that_of_its_containers(variable: str, kind: Kind) 
     (job,) = found["spec"]["replicatedJobs"]
     job["template"]["spec"]["template"]["spec"]["containers"] = [{"env": [{"name": variable}]}, {"name": "beside it"}]
     assert kind_of(found) is kind
-
-
-def test_files_are_looked_for_where_a_job_of_its_kind_leaves_them(server: Played, tmp_path: Path) -> None:
-    trained(tmp_path)
-    other = api_objects.jobset()
-    (job,) = other["spec"]["replicatedJobs"]
-    job["template"]["spec"]["template"]["spec"]["containers"] = [{"name": "program"}]
-    server.change(JOBSETS, other)
-    assert named(Observer(stack(server, tmp_path)).look("tiny"), "tiny").files == UNREAD
 
 
 def test_the_hosts_of_all_parts_of_a_job_are_counted(server: Played, tmp_path: Path) -> None:
@@ -205,12 +151,6 @@ def outputs(values: Values) -> Mapping[str, Any]:
     """Return the outputs in Pulumi's format."""
     reported = bill(parse(values), {}, None).model_dump(exclude={"delta"}, exclude_none=True)
     return json.loads(json.dumps({BILL_OUTPUT: reported}))
-
-
-def test_a_slice_without_hosts_is_named_with_its_topology_and_one_with_hosts_is_not() -> None:
-    reported = outputs(stack_values("local"))
-    assert find_hostless(reported, ["trillium-0", "system"]) == {"trillium-1": "2x4"}
-    assert find_hostless(reported, ["trillium-0", "trillium-1"]) == {}
 
 
 def test_slices_have_the_names_of_the_node_pools_that_the_program_declares() -> None:

@@ -123,30 +123,15 @@ def of_queues() -> Iterator[Case]:
     yield Case("full", one(), (job("runs", 16),), NEXT)
     yield Case("too-large", one(), (), job("next", 32))
     yield Case("slices-together", one(), (job("runs", 4),), job("next", 4, count=4))
-    yield Case("small-job-passes-a-large-one", one(), (job("runs", 4), job("waits", 16)), NEXT)
-    yield Case("equal-job-waits-behind", one(), (job("runs", 16), job("waits", 8)), NEXT)
     yield Case(
         "preempts-lower",
         one(**WITHIN),
         (job("first", 8, priority="low"), job("last", 8, priority="low")),
         job("next", 8, priority="high"),
     )
-    yield Case("preempts-only-lower", one(**WITHIN), (job("runs", 16, priority="high"),), URGENT)
     yield Case("never-preempts", one(preemption={}), (job("low", 16, priority="low"),), URGENT)
     newer: Any = {"preemption": {"withinClusterQueue": "LowerOrNewerEqualPriority"}}
     yield Case("preempts-newer-equal", one(**newer), (job("runs", 8), job("more", 8)), NEXT)
-    yield Case(
-        "preempts-the-fewest",
-        one(**WITHIN),
-        (job("small", 4, priority="low"), job("large", 12, priority="low")),
-        job("next", 12, priority="high"),
-    )
-    yield Case(
-        "preempted-leave-room-for-others",
-        one(**WITHIN),
-        (job("large", 16, priority="low"), job("waits", 8)),
-        job("next", 8, priority="high"),
-    )
     classes = [{"kind": "PriorityClass", **named("pods-high"), "value": 500}]
     pods = job("next", pod(16, priorityClassName="pods-high"))
     yield Case("priority-of-pods", [*one(**WITHIN), *classes], (job("low", 16, priority="low"),), pods)
@@ -176,13 +161,8 @@ def of_cohorts() -> Iterator[Case]:
     yield Case("borrows", two(8, 8), (), job("next", 16))
     yield Case("cohort-with-an-object", [*two(8, 8), cohort("team")], (), job("next", 16))
     yield Case("other-cohort", [*two(8, 8)[:-1], queue(8, "other", cohortName="apart")], (), job("next", 16))
-    yield Case("borrowing-limit-suffices", two(limited(8, borrowingLimit=8), 16), (), job("next", 16))
     yield Case("borrowing-limit", two(limited(8, borrowingLimit=4), 16), (), job("next", 16))
-    yield Case("no-borrowing", two(limited(8, borrowingLimit=0), 16), (), job("next", 16))
-    yield Case("lending-limit-suffices", two(8, limited(16, lendingLimit=8)), (), job("next", 16))
     yield Case("lending-limit", two(8, limited(16, lendingLimit=4)), (), job("next", 16))
-    yield Case("lends-nothing", two(0, limited(16, lendingLimit=0)), (), NEXT)
-    yield Case("lent-away", two(16, 0), (other("guest", 16),), NEXT)
 
 
 def of_reclaims() -> Iterator[Case]:
@@ -190,11 +170,7 @@ def of_reclaims() -> Iterator[Case]:
     reclaims: Any = {"preemption": {"reclaimWithinCohort": "Any", "withinClusterQueue": "Never"}}
     lower: Any = {"preemption": {"reclaimWithinCohort": "LowerPriority"}}
     yield Case("reclaims", two(16, 0, **reclaims), (other("guest", 16, "high"),), NEXT)
-    yield Case(
-        "reclaims-the-least", two(16, 4, **reclaims), (other("own", 4), other("guest", 8), other("more", 8)), NEXT
-    )
     yield Case("reclaims-from-lower", two(16, 0, **lower), (other("guest", 16, "low"),), URGENT)
-    yield Case("reclaims-from-lower-alone", two(16, 0, **lower), (other("guest", 16, "high"),), URGENT)
     borrows = {"preemption": {"reclaimWithinCohort": "Any", "borrowWithinCohort": {"policy": "LowerPriority"}}}
     yield Case(
         "preempts-while-borrowing",
@@ -242,7 +218,6 @@ def of_hierarchies() -> Iterator[Case]:
     cpus = cluster_queue("cpus", {"cpu": {"tpu": 8}}, cohortName="team")
     yield Case("neighbour-without-chips", [*two(8, 8), cpus], (), job("next", 16))
     yield Case("neighbour-of-another-flavor", [*two(8, {"v5p": 16}), flavor("v5p", V5P)], (), job("next", 16))
-    yield Case("waiting-in-both", two(8, 8), (job("runs", 8), other("theirs", 8), other("waits", 8)), NEXT)
 
 
 def of_resources() -> Iterator[Case]:

@@ -15,7 +15,6 @@ from tests.cli.rehearse.clusters import (
     cluster,
     cluster_queue,
     forbid,
-    gcluster,
     jobset,
     local_queue,
     named,
@@ -34,69 +33,12 @@ def test_objects_in_which_nothing_is_set_are_read(rehearse: Rehearse, run: Calla
     assert "expected a ClusterQueue of LocalQueue aside" in run(cluster(*objects), jobset(queue="aside")).output
 
 
-def test_a_job_is_admitted_by_the_queue_of_xpk_and_priced_by_the_nodes(rehearse: Rehearse) -> None:
-    found = rehearse(cluster(*xpk(), node(), version="v1beta1"), jobset(replicas=2))
-    assert (found["outcome"], found["chips"], found["simulated"]["flavors"]) == ("admitted", 32, ["1xv6e-16"])
-    assert (found["local_queue"], found["cluster_queue"]) == ("multislice-queue", "cluster-queue")
-    assert found["usd_per_hour"] == pytest.approx(32 * 2.7)
-
-
-def test_a_job_that_is_too_large_for_its_queue_is_never_admitted(rehearse: Rehearse) -> None:
-    assert rehearse(cluster(*xpk(chips=32)), jobset(replicas=3))["outcome"] == "never"
-
-
 def test_a_job_waits_behind_those_that_are_older_or_more_urgent(rehearse: Rehearse) -> None:
     holding, waits = workload("holds", 32), workload("waits", 16, None)
     found = rehearse(cluster(*xpk(), holding, waits), jobset())
     assert (found["outcome"], found["position"]) == ("waits", 2)
     assert found["simulated"]["ahead"] == ["default/waits"]
     assert [each["workload"] for each in found["simulated"]["holders"]] == ["default/holds"]
-
-
-@pytest.mark.parametrize(
-    ("urgent", "kind"),
-    [
-        ({"pod": {"priorityClassName": "high"}}, "PriorityClass"),
-        ({"labels": {"kueue.x-k8s.io/priority-class": "high"}}, "WorkloadPriorityClass"),
-    ],
-)
-def test_an_urgent_job_preempts_less_urgent_ones_which_wait(rehearse: Rehearse, urgent: Any, kind: str) -> None:
-    classes = [] if kind == "PriorityClass" else [{"kind": kind, **named("high"), "value": 750}]
-    held = workload("first", 16, priority=250), workload("second", 16, priority=750)
-    found = rehearse(cluster(*xpk(), *classes, *held), jobset(**urgent))
-    assert (found["outcome"], found["priority"]) == ("preempts", 750)
-    (preempted,) = found["simulated"]["preempted"]
-    assert (preempted["workload"], preempted["reason"]) == ("default/first", "InClusterQueue")
-    assert preempted["runs_again"] is False
-
-
-def test_a_queue_reclaims_its_chips_from_its_cohort(rehearse: Rehearse) -> None:
-    reclaim = {"reclaimWithinCohort": "Any", "withinClusterQueue": "Never"}
-    objects = [
-        *xpk(16, cohort="all", preemption=reclaim),
-        cluster_queue("other", {TPU: {"1xv6e-16": 16}}, cohort="all"),
-        local_queue("other", "other", "theirs"),
-        workload("theirs", 32, namespace="theirs", cluster_queue="other", queue="other"),
-    ]
-    found = rehearse(cluster(*objects, version="v1beta1"), jobset())
-    assert found["outcome"] == "preempts"
-    (preempted,) = found["simulated"]["preempted"]
-    assert (preempted["workload"], preempted["reason"]) == ("theirs/theirs", "InCohortReclamation")
-
-
-def test_pathways_with_its_head_is_admitted_by_the_queue_of_gcluster(rehearse: Rehearse) -> None:
-    job = jobset(queue="user-queue", limits={"cpu": 100, "memory": "100Gi"})
-    head = {"containers": [{"name": "head", "resources": {"limits": {"cpu": "8", "memory": "32Gi"}}}]}
-    job["spec"]["replicatedJobs"].append(
-        {
-            "name": "head",
-            "template": {
-                "spec": {"template": {"spec": {**head, "nodeSelector": {"cloud.google.com/gke-nodepool": "cpu-np"}}}}
-            },
-        }
-    )
-    found = rehearse(cluster(*gcluster()), job)
-    assert (found["outcome"], found["simulated"]["flavors"], found["notes"]) == ("admitted", ["flavor-tpu"], [])
 
 
 def test_hidden_workloads_hold_the_chips_that_the_queue_says(rehearse: Rehearse) -> None:
@@ -200,11 +142,6 @@ def test_standard_input_that_is_not_yaml_has_a_line(run: Callable[..., Result]) 
 def test_a_file_without_a_job_is_an_error(run: Callable[..., Result]) -> None:
     found = run(cluster(*xpk()), {"kind": "Service", "metadata": {"name": "head"}}, None, [1])
     assert (found.exit_code, "Service head" in found.output) == (1, True)
-
-
-def test_a_job_without_a_label_is_for_the_queue_named_default(rehearse: Rehearse) -> None:
-    played = cluster(*xpk(), local_queue("default", "cluster-queue"))
-    assert rehearse(played, jobset(queue=None))["local_queue"] == "default"
 
 
 def test_all_errors_of_a_file_are_reported_with_their_lines(run: Callable[..., Result]) -> None:

@@ -186,9 +186,7 @@ def of_orders() -> Iterator[Case]:
         return Case(f"fair-{name}", objects, jobs, job("next", chips), config="fair")
 
     yield fair("takes-half", ("1", "1"), other("guest", 8), other("more", 8))
-    yield fair("leaves-an-equal-share", ("1", "1"), job("runs", 8), other("guest", 8))
     yield fair("weighs", ("3", "1"), job("runs", 8), other("guest", 4), other("more", 4), chips=4)
-    yield fair("weighs-nothing", ("0", "1"), other("guest", 16))
     # Kueue tries the first job of such a queue again and again, which would slow down many other cases.
     fifo: Any = {"queueingStrategy": "StrictFIFO"}
     jobs = job("runs", 4), job("waits", 16)

@@ -14,7 +14,7 @@ from infra.cluster.kubernetes import Watch
 from tests.cli import api_objects
 from tests.cli.api_objects import HOSTS, JOBSETS, PODS, stamped
 from tests.cli.api_server import Broken, Played, client, playing
-from tests.cli.standing import finish, running, running_by_pathways
+from tests.cli.standing import finish, running
 
 LEADER, RESTARTED = "tiny-slice-0-0-0abcd", "tiny-slice-0-0-1abcd"
 
@@ -58,26 +58,6 @@ def server() -> Generator[Played]:
     played = running()
     with playing(played):
         yield played
-
-
-def test_the_leader_is_followed_until_the_job_has_ended(server: Played) -> None:
-    follower = Follower(server, leader)
-    follower.wait_for(lambda: len(follower.lines) == 2)
-    server.write(LEADER, *stamped(["three"], at=70))
-    finish(server)
-    assert follower.join() == "Completed AllJobsCompleted"
-    assert follower.texts == ["tiny-slice-0-0 one", "tiny-slice-0-0 two", "three"]
-    assert {line.host for line in follower.lines} == {"slice-0-0"}
-
-
-def test_by_pathways_the_head_leads_and_no_host_of_a_slice() -> None:
-    with playing(running_by_pathways()) as server:
-        follower = Follower(server, leader)
-        follower.wait_for(lambda: len(follower.lines) == 2)
-        server.change(PODS, api_objects.head("Succeeded", exit_code=0))
-        server.change(JOBSETS, api_objects.headed(0, "Completed", ended=95))
-        assert follower.join() == "Completed AllJobsCompleted"
-    assert follower.texts == ["tiny-head-0-0 one", "tiny-head-0-0 two"]
 
 
 def test_repeated_steps_of_a_restarted_leader_are_shown_again(server: Played) -> None:
@@ -189,12 +169,6 @@ def test_a_tail_stays_a_tail_over_a_break(gaps: list[int], tail: int) -> None:
     lines, reading = log(gaps), Reading(Window(tail_lines=tail))
     read = connection(lines, reading, tail)
     assert read + connection(lines, reading, len(lines)) == lines[-tail:]
-
-
-def test_lines_of_a_rotated_file_are_read() -> None:
-    lines, reading = log([0, 10, 10, 10]), Reading(Window())
-    assert connection(lines[:2], reading, 9) == lines[:2]
-    assert connection(lines[2:], reading, 9) == lines[2:]
 
 
 def test_a_message_of_kubelet_is_read_once() -> None:

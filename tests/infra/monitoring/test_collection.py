@@ -6,21 +6,12 @@ import pytest
 
 from infra.monitoring import controller_monitoring
 from infra.stack.controllers import JOBSET, KUEUE
-from infra.stack.names import COLLECTORS_NAMESPACE, JOBSET_NAMESPACE, KUEUE_NAMESPACE
+from infra.stack.names import JOBSET_NAMESPACE, KUEUE_NAMESPACE
 from sandbox import builds
 from sandbox.providers.charts import render
 from tests.chain.stack import ignore
-from tests.infra.recording import Values, run_program
 
 CONTROLLERS = [("jobset", JOBSET_NAMESPACE, JOBSET.version), ("kueue", KUEUE_NAMESPACE, KUEUE.version)]
-
-
-def test_nothing_is_declared_or_let_in_where_monitoring_is_off(values: Values) -> None:
-    recording = run_program(values | {"monitoring": {"enabled": False}})
-    assert not [found for found in recording.registrations if "monitoring.googleapis.com" in found.type]
-    assert not [found for found in recording.registrations if found.type.endswith(":Monitoring")]
-    (policy,) = recording.of_type("kubernetes:networking.k8s.io/v1:NetworkPolicy")
-    assert COLLECTORS_NAMESPACE not in str(policy.inputs)
 
 
 @pytest.mark.parametrize(("name", "namespace", "version"), CONTROLLERS, ids=lambda each: str(each))

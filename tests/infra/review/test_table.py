@@ -27,15 +27,6 @@ def test_no_line_is_wider_than_a_log_whatever_the_words(rows: list[tuple[str, ..
     assert max(map(len, text.splitlines())) <= WIDTH
 
 
-def test_numbers_are_right_aligned_and_names_left_aligned() -> None:
-    lines = as_text([table()]).splitlines()
-    head, first, second = (next(line for line in lines if word in line) for word in ("group", "trillium", "cubes"))
-    assert head.startswith("group")
-    assert second.startswith("cubes|[a]"), "brackets are no markup"
-    assert first.index("16") + 2 == second.index("2,048") + 5 == head.index("chips") + 5
-    assert len(first) == len(second) == len(head)
-
-
 def test_colours_are_for_terminals_alone() -> None:
     def printed(*, terminal: bool) -> str:
         file = StringIO()

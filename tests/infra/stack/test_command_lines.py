@@ -9,11 +9,6 @@ from infra.stack.command_lines import MAKE_VARIABLE, command_line, stored_comman
 ROOT = Path(__file__).parents[3]
 
 
-def test_a_command_names_its_stack_and_its_options() -> None:
-    assert command_line("up", "dev") == "multislice up -s dev"
-    assert command_line("down", "dev", "--sandbox", "/a b") == "multislice down -s dev --sandbox '/a b'"
-
-
 @pytest.mark.parametrize("options", [(), ("--stop-jobs",), ("--sandbox", "/a b"), ("--replace", "**::job-tiny")])
 def test_what_make_has_run_is_run_by_make_again_with_the_same_options(
     options: tuple[str, ...], monkeypatch: pytest.MonkeyPatch

@@ -99,36 +99,6 @@ def test_that_of_a_call_is_that_of_its_golden_file(values: Values, accepted_gold
     accepted_golden(GOLDEN / f"{golden}.yaml", yaml.safe_dump(CALLS[golden](values), width=120))
 
 
-def test_a_call_runs_on_the_head_alone_and_fails_at_once_by_what_it_raises(values: Values) -> None:
-    made = call(with_calls(values), backend="pathways")
-    head, slices = jobs_of(made)
-    program = containers_of(head)["trainer"]
-    variables = {each["name"]: each.get("value") for each in program["env"]}
-    assert program["command"] == ["python", "-m", "workloads.call"]
-    assert variables["JAX_PLATFORMS"] == "proxy"
-    assert "MEGASCALE_SLICE_ID" not in variables
-    assert "google.com/tpu" not in str(head)
-    assert containers_of(slices).keys() == {"worker"}
-    assert made["spec"]["successPolicy"]["targetReplicatedJobs"] == ["head"]
-    assert made["spec"]["failurePolicy"] == call(values)["spec"]["failurePolicy"]
-    # A worker's codes are Google's. Only those of the call's own process have a meaning.
-    on_exit = {
-        rule["onExitCodes"]["containerName"]: rule["onExitCodes"]
-        for rule in slices["template"]["spec"]["podFailurePolicy"]["rules"]
-        if "onExitCodes" in rule
-    }
-    assert on_exit == {"worker": {"containerName": "worker", "operator": "NotIn", "values": [0]}}
-
-
-def test_the_same_call_without_pathways_has_no_head(values: Values) -> None:
-    assert call(with_calls(values)) == call(values)
-
-
-def test_the_heads_of_calls_may_be_as_large_as_the_stack_file_says(values: Values) -> None:
-    limits = parse(with_calls(values)).head_limits
-    assert {(limit.millicores, limit.memory_mib) for limit in limits.values()} == {(48_000, 217 * 1024)}
-
-
 def test_a_stack_on_which_no_head_of_a_call_would_find_a_place_is_refused(values: Values) -> None:
     wrong = with_calls(values)
     wrong["cluster"]["system_machine_type"] = "e2-standard-4"
@@ -140,24 +110,6 @@ def test_a_stack_on_which_no_head_of_a_call_would_find_a_place_is_refused(values
     wrong["job"]["slices"]["count"] = 1
     wrong["scheduling"] = {"placement": "exclusive-topology"}
     assert "cluster.system_machine_type" not in errors_of(wrong)
-
-
-def test_where_slices_come_on_request_the_workers_ask_for_them_by_affinity(values: Values) -> None:
-    stack = stack_with(values)
-    stack["slices"]["trillium"]["capacity"] = {"kind": "flex-start", "max_run_hours": 2}
-    head, slices = jobs_of(rendered(stack))
-    assert pod_of(slices)["affinity"].keys() == {"podAffinity", "podAntiAffinity"}
-    assert "metadata" not in slices["template"]
-    assert "affinity" not in pod_of(head)
-
-
-def test_a_shared_flex_start_host_keeps_other_slices_out_but_not_the_jobs_own_head(values: Values) -> None:
-    made = on_one_host(values)
-    made["slices"]["trillium"]["capacity"] = {"kind": "flex-start", "max_run_hours": 2}
-    _, slices = jobs_of(rendered(made))
-    (apart,) = pod_of(slices)["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
-    exception = {"key": "jobset.sigs.k8s.io/replicatedjob-name", "operator": "NotIn", "values": ["head"]}
-    assert exception in apart["labelSelector"]["matchExpressions"]
 
 
 def test_head_and_worker_fit_on_the_host_that_they_share(values: Values) -> None:
@@ -182,52 +134,6 @@ def test_secrets_and_mounted_data_are_the_programs_alone(values: Values) -> None
     assert "datasets" in [volume["name"] for volume in pod_of(head)["volumes"]]
     containers = {**containers_of(head), **containers_of(slices)}
     assert [name for name, each in containers.items() if "HF_TOKEN" in str(each["env"])] == ["program"]
-
-
-def test_the_error_of_a_training_job_says_how_to_use_pathways(values: Values) -> None:
-    values["job"]["backend"] = "pathways"
-    errors = errors_of(values)
-    assert errors.keys() == {"job.backend"}
-    assert "a job of kind container with a program that calls pathwaysutils.initialize()" in errors["job.backend"]
-
-
-def test_all_that_is_wrong_with_one_is_said_at_once(values: Values) -> None:
-    wrong = stack_with(
-        values,
-        slices={"group": "trillium", "count": 2, "min_count": 1},
-        env={"JAX_PLATFORMS": "tpu"},
-        ports={"mine": 29001},
-    )
-    wrong["cluster"]["system_machine_type"] = "e2-standard-4"
-    wrong["scheduling"] = {"placement": "topology-aware"}
-    assert errors_of(wrong).keys() == {
-        "jobs.serve.slices.min_count",
-        "jobs.serve.env.JAX_PLATFORMS",
-        "jobs.serve.ports.mine",
-        "cluster.system_machine_type",
-        "scheduling.placement",
-    }
-
-
-@pytest.mark.parametrize(
-    ("changes", "path"),
-    [
-        ({"pathways": None}, "jobs.serve.pathways"),
-        ({"backend": "direct"}, "jobs.serve.pathways"),
-        ({"pathways": {**IMAGES, "proxy_image": f"{GOOGLES}/proxy_server:latest"}}, "jobs.serve.pathways.proxy_image"),
-        ({"pathways": {"server_image": IMAGES["server_image"]}}, "jobs.serve.pathways.proxy_image"),
-    ],
-)
-def test_backend_and_images_come_together_and_images_by_digest(values: Values, changes: Values, path: str) -> None:
-    assert errors_of(stack_with(values, **changes)).keys() == {path}
-
-
-def test_a_host_that_is_shared_has_no_size_of_a_head_and_is_of_a_machine_that_pathways_knows(values: Values) -> None:
-    made = on_one_host(values)
-    made["jobs"]["serve"]["pathways"] = {**IMAGES, "head_vcpus": 8}
-    assert errors_of(made).keys() == {"jobs.serve.pathways.head_vcpus"}
-    made["slices"]["trillium"] |= {"topology": "1x1", "machine_type": "ct6e-standard-1t"}
-    assert "ct6e-standard-4t" in errors_of(made)["jobs.serve.slices.group"]
 
 
 def test_the_longest_name_that_settings_allow_fits_into_the_coordinators(values: Values) -> None:

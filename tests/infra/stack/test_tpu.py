@@ -1,7 +1,6 @@
 """The TPU table against the published lists, and the laws that every slice obeys."""
 
 import csv
-from math import prod
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ from infra.stack.tpu import (
     SliceShape,
     all_shapes,
     dimensions,
-    generation_names,
     interpret,
     resolve,
     shape_of,
@@ -36,22 +34,6 @@ def test_each_published_slice_has_its_label_chips_and_policy(row: dict[str, str]
         assert shape.chips_per_host == int(row["chips_per_host"])
         assert shape.devices_per_chip == int(row["devices_per_chip"])
         assert shape.workload_policy_required == (row["workload_policy"] == "yes" and shape.multi_host)
-
-
-@given(shapes)
-def test_chips_are_the_product_of_the_topology_and_fill_the_hosts(shape: SliceShape) -> None:
-    assert prod(dimensions(shape.topology)) == shape.chips == shape.hosts * shape.chips_per_host
-
-
-@given(shapes)
-def test_a_slice_is_found_again_by_its_own_words(shape: SliceShape) -> None:
-    assert resolve(shape.generation, shape.topology, shape.machine_type) == shape
-    assert shape_of(shape.machine_type, shape.topology) == shape
-
-
-@given(shapes)
-def test_without_a_machine_type_the_slice_is_multi_host_if_any_is(shape: SliceShape) -> None:
-    assert resolve(shape.generation, shape.topology).multi_host >= shape.multi_host
 
 
 @given(shapes, st.permutations((0, 1, 2)))
@@ -84,36 +66,21 @@ def test_a_slice_that_does_not_exist_is_answered_with_those_that_do(
         resolve(generation, topology, machine_type)
 
 
-def test_an_unknown_machine_type_is_answered_with_all() -> None:
-    with pytest.raises(ValueError, match="'ct5p-hightpu-2t' is not a TPU machine type; choose one of ct4p-hightpu-4t"):
-        shape_of("ct5p-hightpu-2t", "2x2x1")
-
-
-def test_every_generation_can_be_joined_over_the_data_center_network() -> None:
-    assert {shape.generation for shape in all_shapes() if shape.multi_host} == set(generation_names())
-
-
 @pytest.mark.parametrize(
     ("written", "words"),
     [
         (("v6e-16", "4x4"), ("v6e", "4x4")),
         (("v6e", "v6e-16"), ("v6e", "4x4")),
-        (("tpu-v6e-16", ""), ("v6e", "4x4")),
         (("v5litepod-256", ""), ("v5e", "16x16")),
         (("v5litepod", "2x4"), ("v5e", "2x4")),
         (("tpu-v5-lite-podslice", "2x4"), ("v5e", "2x4")),
         (("v5p", "v5p-128"), ("v5p", "4x4x4")),
-        (("v5p-128", "4x4x4"), ("v5p", "4x4x4")),
-        (("v4-32", ""), ("v4", "2x2x4")),
         (("tpu7x-128", ""), ("7x", "4x4x4")),
         (("ironwood", "2x2x1"), ("7x", "2x2x1")),
         (("Trillium", "2X4"), ("v6e", "2x4")),
-        (("V6E", "4 x 4"), ("v6e", "4x4")),
         (("v6e", "16"), ("v6e", "4x4")),
         (("v5p", "64"), ("v5p", "4x4x4")),
-        (("v4", "256"), ("v4", "4x8x8")),
         (("v6e", "17"), ("v6e", "17")),
-        (("h100", "8"), ("h100", "8")),
     ],
 )
 def test_the_words_of_others_for_a_slice_are_understood(written: tuple[str, str], words: tuple[str, str]) -> None:
@@ -125,25 +92,16 @@ def test_the_words_of_others_for_a_slice_are_understood(written: tuple[str, str]
     [
         ("v6e-16", {("v6e", "4x4")}),
         ("v5e-16", {("v5e", "4x4")}),
-        ("v5litepod-8", {("v5e", "2x4")}),
         # The number counts TensorCores, of which each chip has two.
         ("v5p-128", {("v5p", "4x4x4")}),
         ("v4-8", {("v4", "2x2x1")}),
-        ("tpu7x-16", {("7x", "2x2x2")}),
         ("7x-16", {("7x", "2x2x2")}),
-        ("v6e", set()),
         ("v6e-17", set()),
-        ("h100", set()),
         ("", set()),
     ],
 )
 def test_googles_name_of_a_slice_is_that_of_its_shapes(accelerator: str, found: set[tuple[str, str]]) -> None:
     assert {(shape.generation, shape.topology) for shape in shapes_of_type(accelerator)} == found
-
-
-@given(shapes)
-def test_every_slice_is_among_those_of_its_accelerator_type(shape: SliceShape) -> None:
-    assert shape in shapes_of_type(shape.accelerator_type)
 
 
 @given(shapes)

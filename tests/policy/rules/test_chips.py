@@ -17,7 +17,6 @@ from tests.policy.examples.plan import (
     flex_start_pool,
     having,
     job_set,
-    local_queue,
     on_demand_pool,
     queued_pool,
     reserved_pool,
@@ -46,11 +45,6 @@ def test_chips_that_fall_back_to_the_full_price_count_as_on_demand() -> None:
 def test_preemptible_is_the_older_name_of_spot() -> None:
     pools = [having(on_demand_pool(str(index)), "nodeConfig.preemptible", True) for index in range(20)]
     assert says("on-demand-chips", *pools) == []
-
-
-@pytest.mark.parametrize("make", [on_demand_pool, spot_pool, reserved_pool, flex_start_pool, queued_pool])
-def test_each_capacity_is_one_source_of_chips(make: type) -> None:
-    assert says("one-source-of-chips", make("slice")) == []
 
 
 def test_a_pool_without_tpus_is_no_slice() -> None:
@@ -113,13 +107,6 @@ def test_a_job_may_choose_its_slices_by_node_affinity() -> None:
     chosen = having(having(job, (*POD, "nodeSelector"), {}), (*POD, "affinity"), {"nodeAffinity": required})
     assert says("job-ends", chosen, on_demand_pool("job"))
     assert says("job-ends", chosen, on_demand_pool("other")) == []
-
-
-def test_a_job_in_a_queue_leaves_its_start_to_kueue() -> None:
-    held = having(job_set("team"), "spec.suspend", True)
-    assert says("job-in-a-queue", held, local_queue("team")) == [
-        "expected no spec.suspend, which only Kueue sets, got one"
-    ]
 
 
 def _queue(quota: int, index: int) -> Declared:

@@ -28,8 +28,3 @@ def test_objects_are_deleted_by_age_only_below_a_prefix(prefixes: list[str], kep
     rule = {"action": {"type": "Delete"}, "condition": {"age": 30.0, "matchesPrefixes": prefixes}}
     found = says("bucket-keeps-checkpoints", having(bucket("checkpoints"), "lifecycleRules", [rule]))
     assert (found == []) is kept
-
-
-def test_a_bucket_is_not_emptied_and_what_is_deleted_can_be_restored() -> None:
-    properties = {"forceDestroy": True, "softDeletePolicy": {"retentionDurationSeconds": 0}}
-    assert len(says("bucket-keeps-checkpoints", declared(bucket("b").type, "b", properties))) == 2

@@ -1,14 +1,7 @@
-import pytest
 
-from policy.rule import NotKnownYetError, Unknown
+from policy.rule import Unknown
 from tests.policy.example import says
-from tests.policy.examples.plan import cluster, flex_start_pool, having, spot_pool, system_pool
-
-
-def test_whether_a_cluster_will_be_protected_is_not_guessed() -> None:
-    unknown = having(cluster("cluster"), "deletionProtection", Unknown(("deletionProtection",)))
-    with pytest.raises(NotKnownYetError):
-        says("deletion-protection", unknown)
+from tests.policy.examples.plan import flex_start_pool, having, spot_pool, system_pool
 
 
 def test_the_account_of_nodes_may_still_have_to_be_made() -> None:

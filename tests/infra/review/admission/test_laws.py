@@ -22,28 +22,6 @@ drawn = st.builds(_drawn, st.integers(0, 10**6), fair_sharing=st.booleans())
 
 
 @settings(deadline=None)
-@given(drawn)
-def test_an_empty_cluster_admits_at_once_or_never(given_: Drawn) -> None:
-    situation, newcomer = given_
-    empty = rehearse(situation.model_copy(update={"workloads": ()}), newcomer)
-    assert empty.outcome in ("admitted", "never")
-    full = rehearse(situation, newcomer)
-    assert (full.outcome == "never") == (empty.outcome == "never")
-
-
-@settings(deadline=None)
-@given(drawn)
-def test_who_is_preempted_is_less_urgent_in_the_same_queue_or_of_another(given_: Drawn) -> None:
-    situation, newcomer = given_
-    verdict = rehearse(situation, newcomer)
-    created = {workload.name: workload.queued_at for workload in situation.workloads}
-    for preempted in verdict.preempted:
-        if preempted.queue == newcomer.queue:
-            newer = preempted.priority == newcomer.priority and created[preempted.workload] > newcomer.queued_at
-            assert preempted.priority < newcomer.priority or newer
-
-
-@settings(deadline=None)
 @given(drawn, st.randoms())
 def test_the_order_in_which_a_cluster_lists_its_objects_changes_nothing(given_: Drawn, random: Random) -> None:
     situation, newcomer = given_

@@ -29,38 +29,6 @@ def test_queues_of_a_stack_are_read_as_for_its_own_rehearsal(name: str) -> None:
         assert manifests.chip_queue(queue) == manifests.queue(queue)
 
 
-def test_both_versions_of_the_api_say_the_same() -> None:
-    old = _queue(
-        cohort="x", admissionChecks=["dws"], flavorFungibility={"whenCanBorrow": "Borrow", "whenCanPreempt": "Preempt"}
-    )
-    new = _queue(
-        cohortName="x",
-        admissionChecksStrategy={"admissionChecks": [{"name": "dws"}]},
-        flavorFungibility={"whenCanBorrow": "MayStopSearch", "whenCanPreempt": "MayStopSearch"},
-    )
-    found = manifests.chip_queue(old)
-    assert found
-    assert found == manifests.chip_queue(new)
-    assert (found.cohort, found.checked_flavors, found.when_can_preempt) == ("x", {"v6e"}, "MayStopSearch")
-
-
-def test_only_chips_count_and_missing_settings_have_kueues_defaults() -> None:
-    found = manifests.chip_queue(_queue())
-    assert found
-    ((quota,), cohort) = found.flavors, found.cohort
-    assert (quota.flavor, quota.nominal, quota.borrowing_limit, cohort) == ("v6e", 16, 8, None)
-    assert (found.within_queue, found.reclaim, found.when_can_preempt) == ("Never", "Never", "TryNextFlavor")
-    assert manifests.chip_queue({"metadata": {"name": "cpus"}, "spec": {}}) is None
-
-
-def test_an_inactive_queue_admits_nothing_and_a_drained_one_stops_its_workloads() -> None:
-    inactive = {"conditions": [{"type": "Active", "status": "False"}]}
-    stops = [
-        manifests.chip_queue({**_queue(**spec), "status": inactive}) for spec in ({}, {"stopPolicy": "HoldAndDrain"})
-    ]
-    assert [queue and queue.stop_policy for queue in stops] == ["Hold", "HoldAndDrain"]
-
-
 def test_queues_of_one_cohort_belong_together() -> None:
     queues = [_queue("a", cohort="x"), _queue("b", cohortName="x"), _queue("c"), _queue("d")]
     assert [each["metadata"]["name"] for each in manifests.related(queues, "a")] == ["a", "b"]

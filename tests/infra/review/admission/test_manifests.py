@@ -105,13 +105,6 @@ def _read(*found: dict[str, Any]) -> Any:
     return manifests.workloads(found, LOCAL_QUEUES, [FLAVOR])
 
 
-def test_a_waiting_workload_asks_for_the_chips_of_all_its_pods_under_its_jobsets_name() -> None:
-    (workload,) = _read(_workload())
-    assert (workload.name, workload.queue, workload.chips, workload.queued_at) == ("research/llama", "research", 32, 60)
-    assert workload.admission is None
-    assert workload.pod_sets[0].flavors == {"trillium"}
-
-
 def test_a_running_one_has_its_flavor_and_gives_back_what_its_ended_pods_had() -> None:
     ended = [{"name": "slice", "count": 2}]
     (workload,) = _read(_workload(status=_status(_condition("QuotaReserved"), reclaimablePods=ended)))
@@ -143,31 +136,6 @@ def test_what_ended_is_not_active_or_is_of_no_queue_of_the_plan_does_not_count()
     )
 
 
-def test_jobs_of_other_queues_and_pods_without_chips_are_no_obstacle() -> None:
-    foreign = {"clusterQueue": "batch", "podSetAssignments": [{"name": "main", "flavors": {"cpu": "default"}}]}
-    driver = {"name": "driver", "count": 1, "template": {"spec": {"containers": [{}]}}}
-    slices = _workload()["spec"]["podSets"]
-    status = _status(_condition("QuotaReserved"))
-    status["admission"]["podSetAssignments"].append({"name": "driver", "count": 1})
-    (workload,) = _read(
-        _workload(status={**_status(_condition("QuotaReserved")), "admission": foreign}),
-        _workload(spec={"podSets": [*slices, driver]}, status=status),
-    )
-    assert workload.usage == {"trillium": 32}
-
-
-def test_pods_without_chips_ask_for_no_flavor() -> None:
-    head = {"name": "head", "count": 1, "template": {"spec": {"containers": [{"resources": {"requests": {"cpu": 8}}}]}}}
-    slices = _workload()["spec"]["podSets"]
-    waiting = _workload(spec={"podSets": [head, *slices]})
-    assignments = [{"name": "head", "count": 1}, {"name": "slice", "count": 8, "flavors": {TPU: "trillium"}}]
-    admission = {"clusterQueue": "research", "podSetAssignments": assignments}
-    running = {**waiting, "status": _status(_condition("QuotaReserved"), admission=admission)}
-    (asks,), (has,) = _read(waiting), _read(running)
-    assert [pods.name for pods in asks.pod_sets] == ["slice"]
-    assert (asks.chips, has.usage) == (32, {"trillium": 32})
-
-
 def test_init_containers_run_before_the_others_and_sidecars_next_to_them() -> None:
     def container(chips: int, **more: str) -> dict[str, Any]:
         return {"resources": {"limits": {TPU: chips}}, **more}
@@ -179,14 +147,3 @@ def test_init_containers_run_before_the_others_and_sidecars_next_to_them() -> No
     assert manifests.requests({**pod, "initContainers": [container(4), sidecar]}) == {TPU: 4}
     assert manifests.requests({**pod, "initContainers": [sidecar, container(4)]}) == {TPU: 5}
     assert manifests.requests({**pod, "initContainers": [sidecar]}) == {TPU: 4}
-
-
-@pytest.mark.parametrize(
-    ("job", "count"),
-    [({}, 1), ({"parallelism": 4}, 4), ({"parallelism": 4, "completions": 2}, 2), ({"completions": 8}, 1)],
-)
-def test_a_pod_set_has_as_many_pods_as_can_run_at_once(job: dict[str, int], count: int) -> None:
-    template = {"spec": {"template": {"spec": {"containers": [{}]}}, **job}}
-    jobs = [{"name": "one", "template": template}, {"name": "two", "replicas": 3, "template": template}]
-    found = manifests.pod_sets({"spec": {"replicatedJobs": jobs}})
-    assert [pods["count"] for pods in found] == [count, 3 * count]

@@ -72,59 +72,10 @@ def test_what_is_borrowed_is_what_the_own_quota_does_not_cover() -> None:
     assert verdict.borrowed == (Loan(flavor="x", chips=8, idle={"b": 12}),)
 
 
-def test_limits_of_lender_and_borrower_bound_what_is_borrowed() -> None:
-    lender = queue("b", {"x": limited("x", 16, lend=4)})
-    assert rehearse(situation(A, lender), waiting("new", "a", 20)).outcome == "admitted"
-    assert rehearse(situation(A, lender), waiting("new", "a", 21)).outcome == "never"
-    modest = queue("a", {"x": limited("x", 16, borrow=2)})
-    assert rehearse(situation(modest, B), waiting("new", "a", 18)).outcome == "admitted"
-    verdict = rehearse(situation(modest, B), waiting("new", "a", 19))
-    assert (verdict.outcome, verdict.shortages[0].most) == ("never", 18)
-
-
 def test_only_lent_chips_of_a_lender_are_reported() -> None:
     lender = queue("b", {"x": limited("x", 16, lend=4)})
     verdict = rehearse(situation(A, lender), waiting("new", "a", 20))
     assert verdict.borrowed == (Loan(flavor="x", chips=4, idle={"b": 4}),)
-
-
-def test_a_queue_on_hold_admits_nothing_and_its_workloads_are_left_alone() -> None:
-    held = queue("b", {"x": 16}, stop_policy="Hold")
-    verdict = rehearse(situation(A, held), waiting("new", "b", 8))
-    assert (verdict.outcome, verdict.stopped) == ("waits", True)
-    assert rehearse(situation(A, held, running("borrower", "b", "x", 24)), waiting("new", "a", 16)).outcome == "waits"
-
-
-def test_a_queue_that_is_drained_gives_back_its_chips() -> None:
-    drained = queue("b", {"x": 16}, stop_policy="HoldAndDrain")
-    assert rehearse(situation(A, drained, running("old", "b", "x", 32)), waiting("new", "a", 32)).outcome == "admitted"
-
-
-def test_a_waiting_workload_lists_holders_and_workloads_ahead() -> None:
-    jobs = [running("old", "a", "x", 12), waiting("before", "a", 8, at=99), waiting("less", "a", 12, priority=100)]
-    verdict = rehearse(situation(A, *jobs), waiting("new", "a", 8))
-    assert verdict.outcome == "waits"
-    assert [str(holder) for holder in verdict.holders] == ["old (12 chips, priority 500)"]
-    assert verdict.ahead == ("before",)
-    assert [str(shortage) for shortage in verdict.shortages] == ["x: needs 8 chips, 4 of at most 16 are free"]
-
-
-def test_what_waits_and_finds_chips_in_the_plan_starts_first() -> None:
-    verdict = rehearse(situation(A, waiting("before", "a", 16, at=99)), waiting("new", "a", 8, priority=500))
-    assert (verdict.outcome, verdict.started_first) == ("waits", ("before",))
-
-
-def test_chips_that_come_free_go_to_the_workload_that_made_room() -> None:
-    borrower = queue("a", {"x": 0}, while_borrowing="LowerPriority")
-    lender = queue("b", {"x": 8}, reclaim="Never")
-    jobs = [
-        running("low", "a", "x", 8, priority=100),
-        waiting("urgent", "a", 8, priority=1000),
-        waiting("large", "b", 16, priority=1000),
-        waiting("small", "b", 8, priority=500),
-    ]
-    verdict = rehearse(situation(borrower, lender, *jobs), waiting("new", "b", 8, priority=900))
-    assert (verdict.outcome, verdict.started_first) == ("waits", ("urgent",))
 
 
 def test_queues_that_preempt_each_other_forever_are_reported() -> None:

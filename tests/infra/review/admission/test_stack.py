@@ -2,13 +2,11 @@
 
 from collections.abc import Sequence
 
-import pytest
-
 from infra.review.admission.manifests import Object
-from infra.review.admission.rehearsal import Verdict, newcomers, rehearse_stack, situation
+from infra.review.admission.rehearsal import Verdict, rehearse_stack, situation
 from infra.stack.settings.read import parse
 from infra.stack.settings.stack import Settings
-from tests.infra.one_job import only_group, only_job, unnamed
+from tests.infra.one_job import unnamed
 from tests.infra.recording import Values, stack_values
 from tests.infra.review.known import running
 
@@ -18,26 +16,6 @@ FIRST = "v6e-4x4-on-demand-trillium"
 def _verdict(settings: Settings, live: Sequence[Object] | None) -> Verdict:
     (verdict,) = rehearse_stack(settings, live).values()
     return verdict
-
-
-@pytest.mark.parametrize("name", ["local", "dev", "staging", "prod"])
-def test_the_job_of_every_stack_is_admitted_by_an_idle_cluster(name: str) -> None:
-    settings = parse(stack_values(name))
-    verdict = _verdict(settings, [])
-    assert verdict.outcome == "admitted"
-    assert verdict.chips == only_job(settings).slices.count * only_group(settings).shape.chips
-
-
-def test_a_jobs_own_flavor_alone_will_do_unless_it_may_fall_back(two_teams: Values) -> None:
-    (newcomer,) = newcomers(parse(two_teams))
-    (pods,) = newcomer.pod_sets
-    assert pods.flavors == {FIRST}
-
-
-def test_without_a_cluster_it_is_said_that_none_was_asked(two_teams: Values) -> None:
-    settings = parse(two_teams)
-    assert (_verdict(settings, []).unknown, _verdict(settings, []).assumed) == ((), None)
-    assert _verdict(settings, None).assumed == "simulated for an empty cluster"
 
 
 def test_running_jobs_count_and_an_earlier_one_of_the_job_itself_does_not(two_teams: Values) -> None:

@@ -4,9 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from infra.review.admission.situation import FlavorQuota
 from infra.review.replay.results import chips_over_time
-from tests.infra.review.admission.situations import limited, queue
+from tests.infra.review.admission.situations import queue
 from tests.infra.review.replay.fleets import drawn, fleet, group, job, of_queues, replayed, stream, summary, trace
 
 
@@ -31,13 +30,6 @@ def test_a_job_without_saves_begins_again() -> None:
     jobs = job("guest", team="b", hours=6), job("owner", at=5, hours=1)
     guest, _ = replayed(trace(*jobs), fleet({"a": 16, "b": 0})).runs
     assert (guest.lost_chip_hours, guest.finished) == (5 * 16, 12)
-
-
-def test_a_borrowing_limit_keeps_a_job_waiting_although_chips_are_idle() -> None:
-    jobs = job("first", team="b", hours=3), job("second", team="b", hours=1)
-    within: dict[str, int | FlavorQuota] = {"a": 32, "b": limited("x", 0, borrow=16)}
-    assert [run.first_start for run in replayed(trace(*jobs), fleet(within)).runs] == [0, 3]
-    assert [run.first_start for run in replayed(trace(*jobs), fleet({"a": 32, "b": 0})).runs] == [0, 0]
 
 
 def test_a_job_that_no_quota_can_admit_is_starved_and_so_is_one_that_waits_long() -> None:
@@ -92,21 +84,10 @@ def test_a_failed_slice_is_replaced_by_a_spare_one_or_awaited() -> None:
     assert hours[0] < hours[1] - 2 * 32
 
 
-def test_spares_cost_their_chips() -> None:
-    without, with_one = (summary(trace(job("run")), fleet({"a": 32}), spares=spares) for spares in (0, 1))
-    assert with_one.chip_hours.paid == without.chip_hours.paid * 3 / 2
-
-
 def test_failures_are_the_same_on_other_quotas() -> None:
     jobs = trace(*(job(f"j{index}", hours=23, slices=1, save_hours=0.1) for index in range(2)))
     one, other = (replayed(jobs, fleet(quotas), failures_per_day=1) for quotas in ({"a": 32}, {"a": 16, "b": 16}))
     assert [run.interruptions for run in one.runs] == [run.interruptions for run in other.runs]
-
-
-def test_each_slice_is_maintained_once_in_the_interval() -> None:
-    jobs = trace(job("run", hours=240, slices=2, save_hours=1), hours=240)
-    (run,) = replayed(jobs, fleet({"a": 32}), maintenance_days=5.0, maintenance_hours=1).runs
-    assert run.interruptions in (3, 4)
 
 
 def test_each_running_slice_is_maintained_once_in_the_interval() -> None:
@@ -120,11 +101,6 @@ def test_a_slice_fails_as_often_without_a_topology_of_its_flavor() -> None:
     flavors = (group(chips=64, topology=topology, slice_chips=chips) for topology, chips in (("8x8", 64), ("", 4)))
     own, of_any = (replayed(jobs, fleet({"a": 64}, each), failures_per_day=2).runs[0].interruptions for each in flavors)
     assert 0.5 < of_any / own < 2
-
-
-def test_a_team_may_be_named_idle() -> None:
-    found = replayed(trace(job("run", hours=24, team="idle")), fleet({"idle": 16, "b": 32}))
-    assert chips_over_time(found, 1)[1:] == ({"idle": [16]}, [32])
 
 
 def test_workloads_that_preempt_each_other_in_turn_end_the_moment_and_are_named() -> None:

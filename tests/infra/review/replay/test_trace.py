@@ -1,7 +1,5 @@
 """Traces that are read, drawn, or refused with all their errors."""
 
-import json
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -9,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from infra.review.replay.trace import MAX_BYTES, TraceError, places, read_csv, write_csv
+from infra.review.replay.trace import MAX_BYTES, TraceError, places, read_csv
 from infra.review.replay.workloads import read_workloads
 from tests.infra.review.replay.fleets import drawn, fleet, job, stream, trace
 
@@ -40,17 +38,6 @@ def test_rows_become_jobs_in_the_order_of_their_submission(tmp_path: Path) -> No
     early, late = found.jobs
     assert (early.name, early.submitted, early.priority, early.save_hours) == ("early", 0, 500, None)
     assert (late.row, late.submitted, late.hours, late.priority, late.save_hours) == (2, 2.5, 3.5, 1000, 10 / 60)
-
-
-def test_a_trace_that_is_written_is_read_again_as_the_same(tmp_path: Path) -> None:
-    first = drawn(stream("a", 20, hours={"median": 0.001, "p90": 1}, save_minutes=7), days=3.3)
-    write_csv(first, tmp_path / "again.csv")
-    again = read_csv(tmp_path / "again.csv", None)
-    assert first.jobs[0].submitted > 0
-    assert (again.hours, [replace(each, row=0) for each in again.jobs]) == (
-        first.hours,
-        [replace(each, row=0) for each in first.jobs],
-    )
 
 
 def test_a_job_at_the_end_of_a_day_is_followed_by_a_day(tmp_path: Path) -> None:
@@ -190,13 +177,6 @@ def test_workloads_of_a_cluster_become_jobs_of_the_hours_in_which_they_were_admi
     assert [note.split()[:2] for note in found.notes] == [["1", "jobs"], ["left", "out"]]
 
 
-def test_a_list_with_half_a_workload_is_refused_with_its_place() -> None:
-    half = json.loads('{"kind": "Workload", "metadata": {"name": "a"}, "spec": {}}')
-    with pytest.raises(TraceError) as raised:
-        read_workloads([_workload("a", "01:00"), half, {"kind": "Workload"}], "cluster", None, None)
-    assert [row for row, _ in raised.value.errors] == [2, 3]
-
-
 @pytest.mark.parametrize(
     "broken",
     [
@@ -226,11 +206,6 @@ def test_a_workload_runs_up_to_the_latest_time_of_the_list_or_the_time_at_which_
     for items, now, hours in (([runs, event], 0.0, 4), ([runs, _workload("new", "12:00")], 0.0, 10), ([runs], at, 20)):
         found = read_workloads(items, "cluster", None, None, now=now)
         assert found.jobs[0].hours == hours
-
-
-def test_a_workload_that_just_began_is_none_that_has_not_run() -> None:
-    found = read_workloads([_workload("a", "01:00", conditions=[_condition("Admitted", "01:00")])], "c", None, None)
-    assert (found.jobs[0].hours, found.notes) == (1 / 3600, ())
 
 
 def test_a_workload_of_more_than_a_year_ago_is_left_out() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from infra.stack.settings.jobs import group_order
 from infra.stack.settings.read import parse
 from tests.infra.one_job import unnamed
-from tests.infra.recording import Recording, Values, run_program
+from tests.infra.recording import ROOT, Recording, Values, run_program, values_of
 from tests.infra.spoiling import errors_of
 
 DIGEST = f"sha256:{'3' * 64}"
@@ -32,10 +32,9 @@ CONTAINER = {
 JOB_SET = "kubernetes:jobset.x-k8s.io/v1alpha2:JobSet"
 
 
-@pytest.fixture
-def several(two_teams: Values) -> Values:
+def several_jobs() -> Values:
     """Two training jobs of one team and a container of another."""
-    values = deepcopy(two_teams)
+    values = values_of(ROOT / "tests" / "infra" / "two-teams.yaml")
     job = values.pop("job")
     name = job.pop("name")
     small = job | {"slices": {"group": "trillium", "count": 1}, "mesh": {"replica": 2, "fsdp": 8}, "max_hours": 5}
@@ -45,12 +44,13 @@ def several(two_teams: Values) -> Values:
 
 
 @pytest.fixture
+def several() -> Values:
+    return several_jobs()
+
+
+@pytest.fixture
 def recorded(several: Values) -> Recording:
     return run_program(several)
-
-
-def _on(group: str, count: int) -> Values:
-    return {"jobs": {"a": CONTAINER | {"slices": {"group": group, "count": count}, "team": "research"}}}
 
 
 def test_the_short_form_is_the_same_job_as_the_long_one(two_teams: Values) -> None:
@@ -58,60 +58,6 @@ def test_the_short_form_is_the_same_job_as_the_long_one(two_teams: Values) -> No
     long = {**two_teams, "jobs": {job.pop("name"): job}}
     del long["job"]
     assert parse(long) == parse(two_teams)
-    assert _declared(run_program(long)) == _declared(run_program(two_teams))
-
-
-def _declared(recording: Recording) -> list[tuple[str, str, Values]]:
-    return sorted((found.type, found.name, found.inputs) for found in recording.registrations if found.inputs)
-
-
-@pytest.mark.parametrize(
-    ("change", "path", "words"),
-    [
-        ({"job": {"name": "other"}}, "job", "either jobs or, for one training job, job, got both"),
-        ({"jobs": []}, "jobs", "a mapping by name, got []; write jobs by name, or {} for a stack without jobs"),
-        ({"jobs": {"Big": CONTAINER}}, "jobs.Big", "at most 26 lower-case letters, digits and hyphens"),
-        ({"jobs": {"a": "b"}}, "jobs.a", "got 'b'; write a: {"),
-        ({"jobs": {"a": CONTAINER | {"name": "a"}}}, "jobs.a.name", "no name, since a is the job's name, got 'a'"),
-        ({"jobs": {"a": CONTAINER | {"kind": "batch"}}}, "jobs.a.kind", "one of the kinds training, container, got"),
-        ({"jobs": {"a": CONTAINER | {"team": "sales"}}}, "jobs.a.team", "one of the teams product, research"),
-        ({"jobs": {"a": CONTAINER | {"preset": "tiny"}}}, "jobs.a.preset", "got 'preset'"),
-        ({"jobs": {"a": CONTAINER | {"image": "sweep:1"}}}, "jobs.a.image", "an image by digest"),
-        ({"jobs": {"a": CONTAINER | {"env": {"2a": ""}}}}, "jobs.a.env.2a", "letters, digits and underscores"),
-        ({"jobs": {"a": CONTAINER | {"env": {"TPU_NAME": ""}}}}, "jobs.a.env.TPU_NAME", "neither GKE nor the job"),
-        ({"jobs": {"a": CONTAINER | {"ports": {"web_1": 80}}}}, "jobs.a.ports.web_1", "15 lower-case letters"),
-        ({"jobs": {"a": CONTAINER | {"ports": {"web": 0}}}}, "jobs.a.ports.web", "greater than or equal to 1, got 0"),
-        ({"jobs": {"a": CONTAINER | {"ports": {"web": 8431}}}}, "jobs.a.ports.web", "where libtpu answers GKE"),
-        ({"jobs": {"a": CONTAINER | {"secrets": ["TOKEN"]}}}, "jobs.a.secrets", "got TOKEN; rename it or add"),
-        (_on("ironwood", 3), "jobs.a.slices.count", "at most the 2 slices of ironwood, got 3"),
-        (_on("single", 1), "teams.research.quota.single", "at least the 4 chips of job a, got nothing"),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
-def test_an_error_has_the_path_of_the_job(several: Values, change: Values, path: str, words: str) -> None:
-    assert words in errors_of(several | change)[path]
-
-
-def test_the_short_form_is_of_a_training_job_alone(two_teams: Values) -> None:
-    values = two_teams | {"job": {**CONTAINER, "name": "serve"}}
-    assert "a training job, the only kind that job may have, got 'container'" in errors_of(values)["job.kind"]
-
-
-def test_a_fault_of_one_job_hides_none_of_another(several: Values) -> None:
-    several["jobs"]["ablation"]["preset"] = "huge"
-    several["jobs"]["serve"]["image"] = "sweep:1"
-    assert {"jobs.ablation.preset", "jobs.serve.image"} <= errors_of(several).keys()
-
-
-def test_the_budget_of_all_jobs_is_one(several: Values) -> None:
-    several["budget"]["usd_total"] = 9000
-    # 32 chips of 2.70 USD for 100 hours, 16 for 5, and 16 of 4.50 for 10.
-    costs = "$9,000.00 together, got $9,576.00 (ablation $8,640.00, serve $720.00, small $216.00)"
-    assert costs in errors_of(several)["budget.usd_total"]
-    del several["jobs"]["serve"]["max_hours"]
-    several["budget"]["usd_total"] = 8640 + 216 + 360
-    advice = "write jobs.serve.max_hours: 5, which costs $360.00 at $72.00 an hour"
-    assert advice in errors_of(several)["budget.usd_total"]
 
 
 def test_jobs_of_a_team_agree_on_the_order_of_its_slice_groups(values: Values) -> None:
@@ -142,28 +88,6 @@ def test_one_order_of_groups_keeps_every_preference_that_goes_with_the_others(
         assert all(found.index(better) < found.index(worse) for better, worse in pairwise(preference))
 
 
-def test_each_job_has_a_jobset_and_a_price_in_the_namespace_of_its_team(recorded: Recording) -> None:
-    namespaces = {"ablation": "research", "small": "research", "serve": "product-ml"}
-    for kind, prefix in ((JOB_SET, "job"), ("kubernetes:core/v1:ConfigMap", "price")):
-        found = {each.name: each.inputs["metadata"]["namespace"] for each in recorded.starting(kind, f"{prefix}-")}
-        assert found == {f"{prefix}-{name}": namespace for name, namespace in namespaces.items()}
-    prices = {
-        each.name: each.inputs["data"]["usd_per_hour"]
-        for each in recorded.starting("kubernetes:core/v1:ConfigMap", "price-")
-    }
-    assert prices == {"price-ablation": "86.4", "price-small": "43.2", "price-serve": "72.0"}
-
-
-def test_each_job_goes_with_its_own_slices_alone(recorded: Recording) -> None:
-    markers = {found.name: found.urn for found in recorded.of_type("pulumi:index:Stash")}
-    replaced_with = {found.name: list(found.request.replace_with) for found in recorded.of_type(JOB_SET)}
-    assert replaced_with == {
-        "job-ablation": [markers["marker-trillium"]],
-        "job-small": [markers["marker-trillium"]],
-        "job-serve": [markers["marker-ironwood"]],
-    }
-
-
 def test_the_only_job_is_found_in_the_state_under_its_former_name(two_teams: Values, recorded: Recording) -> None:
     def former(recording: Recording) -> list[str]:
         aliases = [alias.spec.name for found in recording.of_type(JOB_SET) for alias in found.request.aliases]
@@ -171,24 +95,6 @@ def test_the_only_job_is_found_in_the_state_under_its_former_name(two_teams: Val
 
     assert former(run_program(two_teams)) == ["training"]
     assert former(recorded) == []
-
-
-def test_secrets_go_to_the_jobs_that_name_them(several: Values) -> None:
-    several["secrets"] = {"HF_TOKEN": "a", "WANDB_API_KEY": "b"}
-    several["jobs"]["ablation"]["secrets"] = ["HF_TOKEN"]
-    several["jobs"]["small"]["secrets"] = []
-    recording = run_program(several, secret=["secrets"])
-    declared = recording.starting("kubernetes:core/v1:Secret", "secrets-")
-    found = {each.name: each.inputs["stringData"]["value"] for each in declared}
-    assert found == {"secrets-ablation": {"HF_TOKEN": "a"}, "secrets-serve": {"HF_TOKEN": "a", "WANDB_API_KEY": "b"}}
-
-
-def test_nodes_may_pull_the_images_of_all_jobs(recorded: Recording) -> None:
-    grants = recorded.of_type("gcp:artifactregistry/repositoryIamMember:RepositoryIamMember")
-    assert {grant.name: grant.inputs["repository"] for grant in grants} == {
-        "nodes-images": "shared",
-        "nodes-images-europe-tools": "tools",
-    }
 
 
 def test_outputs_name_every_job_and_describe_the_first_that_trains(recorded: Recording) -> None:

@@ -72,11 +72,6 @@ def test_a_name_must_be_a_variable_that_nothing_else_sets(values: Values) -> Non
     assert sorted(errors_of(values)) == sorted(f"secrets.{name}" for name in values["secrets"])
 
 
-def test_a_name_that_yaml_takes_for_a_number_is_refused_like_any_other(values: Values) -> None:
-    values["secrets"] = {5: HIDDEN}
-    assert "secrets.5" in errors_of(values)
-
-
 @pytest.mark.parametrize(
     ("section", "inner"), [("cluster", "name"), ("job", "team"), ("teams", "research"), ("slices", "trillium")]
 )

@@ -1,9 +1,8 @@
 import pytest
-from pydantic import ValidationError
 
 from infra.stack.settings.errors import FieldError, SettingsError
 from infra.stack.settings.read import parse, read_values
-from infra.stack.settings.starter import JOB, TEAM, Expanded, Starter, expand, group_name, sections
+from infra.stack.settings.starter import JOB, TEAM, Starter, group_name, sections
 from infra.stack.tpu import SliceShape, all_shapes
 
 
@@ -26,39 +25,7 @@ def test_a_starter_of_every_slice_of_gke_is_a_valid_stack(shape: SliceShape) -> 
     assert settings.jobs[JOB].slices.count == group.count
 
 
-def test_the_values_are_those_of_the_starter() -> None:
-    settings = parse(sections(starter(capacity="on-demand"), "multislice-dev"))
-    assert settings.cloud.model_dump() == {"project": "acme", "region": "us-east5", "zone": "us-east5-b"}
-    assert settings.cluster.name == "multislice-dev"
-    assert settings.slices["trillium"].capacity.kind == "on-demand"
-    assert settings.image
-    assert settings.image.build
-
-
-@pytest.mark.parametrize(("generation", "topology"), [("trillium", "v6e-16"), ("v6e-16", "v6e-16"), ("TPU-v6e", "4X4")])
-def test_other_names_of_a_slice_are_understood(generation: str, topology: str) -> None:
-    group = parse(sections(starter(generation=generation, topology=topology), "dev")).slices["trillium"]
-    assert (group.generation, group.topology) == ("v6e", "4x4")
-
-
-def test_a_slice_that_gke_does_not_offer_is_an_error_of_the_stack() -> None:
-    with pytest.raises(SettingsError) as raised:
-        parse(sections(starter(zone="europe-west4-a", topology="3x3"), "dev"))
-    assert {error.path for error in raised.value.errors} >= {"slices.trillium", "cloud.zone"}
-
-
-def test_a_value_that_is_missing_or_unknown_is_refused() -> None:
-    with pytest.raises(ValidationError, match="2 validation errors"):
-        Starter.model_validate({"project": "Acme", "region": "us-east5", "zone": "b", "generation": "v6e"})
-
-
 VALUES = {"project": "acme", "region": "us-east5", "zone": "us-east5-b", "generation": "v5p", "topology": "2x2x2"}
-
-
-def test_a_stack_file_with_a_starter_alone_is_a_whole_stack() -> None:
-    settings = read_values(VALUES, "first")
-    assert settings.cluster.name == "multislice-first"
-    assert settings.slices["v5p"].topology == "2x2x2"
 
 
 def test_sections_of_the_file_replace_those_of_the_starter() -> None:
@@ -89,16 +56,6 @@ def test_a_section_that_does_not_fit_those_of_the_starter_asks_for_the_others(
         read_values(VALUES | changes, "first")
     assert {error.path for error in raised.value.errors} == missing
     assert all(f"write the section {error.path}" in error.fix for error in raised.value.errors)
-
-
-def test_a_stack_file_without_a_starter_stays_as_it_is() -> None:
-    assert expand({"cloud": {}}, "first") == Expanded({"cloud": {}})
-
-
-def test_every_error_of_a_starter_in_a_stack_file_is_reported() -> None:
-    with pytest.raises(SettingsError) as raised:
-        read_values({"project": "Acme", "zone": "us-east5-b", "region": "us-east5", "generation": "v6e"}, "first")
-    assert {error.path for error in raised.value.errors} == {"project", "topology"}
 
 
 def errors_in(**changes: object) -> dict[str, FieldError]:

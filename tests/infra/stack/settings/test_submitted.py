@@ -5,12 +5,11 @@ from typing import Any
 
 import pytest
 
-from infra.stack.job_objects import submitted_jobset
 from infra.stack.published import Published
 from infra.stack.settings.errors import SettingsError
 from infra.stack.settings.read import parse
 from infra.stack.settings.submitted import read_submitted
-from tests.infra.one_job import template_of, unnamed
+from tests.infra.one_job import unnamed
 from tests.infra.recording import Values, stack_values
 
 IMAGE = f"trainer@sha256:{'1' * 64}"
@@ -43,13 +42,6 @@ def test_a_job_and_the_runs_of_a_sweep_are_the_only_jobs_of_the_settings() -> No
     assert [*read_submitted("mine", CONTAINER, published()).jobs] == ["mine"]
     sweep = training(sweep={"training.seed": [0, 1]})
     assert [*read_submitted("mine", sweep, published()).jobs] == ["mine-0", "mine-1"]
-
-
-def test_errors_of_the_schema_and_of_rules_are_reported_together() -> None:
-    found = "\n".join(errors({**CONTAINER, "slices": {"group": "trillium", "count": 9}, "env": {"TPU_X": "1"}}))
-    assert "jobs.mine.slices.count: expected at most the 2 slices of trillium, got 9" in found
-    assert "jobs.mine.env.TPU_X" in found
-    assert "did you mean image?" in "\n".join(errors({**CONTAINER, "imag": IMAGE}))
 
 
 @pytest.mark.parametrize(
@@ -108,14 +100,3 @@ def test_what_only_the_stack_file_can_have_is_not_asked_of_a_member() -> None:
     (tracker,) = errors(training(trackers={"wandb": {"project": "mine"}}))
     for error in (image, secret, tracker):
         assert not re.search("to the stack file|add the secret|pulumi config", error)
-
-
-def test_its_files_queue_and_price_are_those_a_member_may_use() -> None:
-    record = published(prices={"usd_per_chip_hour": {"trillium": 2}})
-    settings = read_submitted("mine", training(), record)
-    made: Any = submitted_jobset(record, settings, settings.jobs["mine"])
-    assert made["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "research"
-    (container,) = template_of(made)["spec"]["containers"]
-    variables = {each["name"]: each.get("value") for each in container["env"]}
-    assert '"path":"gs://sandbox-local-checkpoints/teams/research/jobs/mine"' in variables["JOB_SPEC"]
-    assert variables["USD_PER_HOUR"] == "32.0"

@@ -3,7 +3,6 @@
 from copy import deepcopy
 from math import prod
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,12 +13,11 @@ from infra.stack.settings import jobs
 from infra.stack.settings.jobs import ContainerJob
 from infra.stack.settings.read import parse
 from tests.infra.one_job import unnamed
-from tests.infra.recording import Values, run_program
+from tests.infra.recording import Values
 from tests.infra.review.known import NOTHING
 from tests.infra.spoiling import errors_of
 from tests.infra.stack.settings.test_jobs import CONTAINER
 
-JOB_SET = "kubernetes:jobset.x-k8s.io/v1alpha2:JobSet"
 ONE_SLICE = {"group": "trillium", "count": 1}
 SEEDS_AND_BATCHES = {"training.seed": [0, 1, 2], "training.global_batch": [64, 128]}
 
@@ -43,11 +41,6 @@ def test_each_combination_is_a_job_named_by_the_places_of_its_values(values: Val
         "study-1-2": (128, 2),
     }
     assert {job.sweep_name for job in jobs.values()} == {"study"}
-
-
-def test_settings_next_to_the_sweep_apply_to_every_run(values: Values) -> None:
-    jobs = parse(swept(values, training={"steps": 7}, max_hours=2)).training_jobs
-    assert [(job.training["steps"], job.max_hours) for job in jobs.values()] == [(7, 2)] * 6
 
 
 AXES = st.dictionaries(
@@ -85,18 +78,6 @@ def test_a_program_of_ones_own_is_swept_by_its_words_and_variables(values: Value
     ]
 
 
-def test_each_run_has_jobset_price_and_folder_of_its_own_in_the_queue_of_its_team(values: Values) -> None:
-    recording = run_program(swept(values, sweep={"training.seed": [0, 1]}))
-    runs = {found.name: found.inputs["metadata"] for found in recording.of_type(JOB_SET)}
-    assert runs.keys() == {"job-study-0", "job-study-1"}
-    assert {metadata["labels"]["kueue.x-k8s.io/queue-name"] for metadata in runs.values()} == {
-        "research.study-0",
-        "research.study-1",
-    }
-    prices = {found.name for found in recording.of_type("kubernetes:core/v1:ConfigMap")}
-    assert {"price-study-0", "price-study-1"} <= prices
-
-
 def test_each_run_is_priced_and_all_of_them_together(values: Values) -> None:
     values["prices"] = {"usd_per_chip_hour": {"trillium": 0.5}}
     made = bill(parse(swept(values, max_hours=2)), {}, None)
@@ -122,30 +103,6 @@ def test_a_budget_holds_for_all_runs_and_says_how_long_each_may_be(values: Value
     assert errors_of(swept(values, max_hours=hours + 0.1)).keys() == {"budget.usd_total"}
 
 
-@pytest.mark.parametrize(
-    ("sweep", "path"),
-    [
-        ({}, "jobs.study.sweep"),
-        ([1], "jobs.study.sweep"),
-        ({"training.seed": 1}, "jobs.study.sweep.training.seed"),
-        ({"training.seed": []}, "jobs.study.sweep.training.seed"),
-        ({"training.seed": [1, 2, 1]}, "jobs.study.sweep.training.seed"),
-        ({"team": ["research"]}, "jobs.study.sweep.team"),
-        ({"name": ["a"]}, "jobs.study.sweep.name"),
-        ({"training.seed": list(range(13)), "training.global_batch": [64, 128, 256, 512, 1024]}, "jobs.study.sweep"),
-        ({"training.sead": [1, 2]}, "jobs.study.training.sead"),
-        ({"slices.count": ["one", 1]}, "jobs.study.slices.count"),
-    ],
-)
-def test_a_sweep_without_runs_is_reported_once(values: Values, sweep: object, path: str) -> None:
-    assert errors_of(swept(values, sweep=sweep)).keys() == {path}
-
-
-def test_errors_of_sweep_and_job_are_reported_together(values: Values) -> None:
-    wrong = swept(values, sweep={"training.seed": 1}, team="nobody")
-    assert errors_of(wrong).keys() == {"jobs.study.sweep.training.seed", "jobs.study.team"}
-
-
 def test_the_most_runs_are_as_many_as_it_says(values: Values) -> None:
     runs = parse(swept(values, sweep={"training.seed": list(range(jobs.MAX_SWEEP_RUNS))})).jobs
     assert len(runs) == jobs.MAX_SWEEP_RUNS
@@ -161,8 +118,3 @@ def test_no_run_takes_the_name_of_another_job(values: Values) -> None:
     made = swept(values, sweep={"training.seed": [0, 1]})
     made["jobs"]["study-1"] = {key: item for key, item in made["jobs"]["study"].items() if key != "sweep"}
     assert errors_of(made).keys() == {"jobs.study-1"}
-
-
-def test_the_short_form_has_no_sweep(values: Values) -> None:
-    values["job"]["sweep"] = {"training.seed": [0, 1]}
-    assert "move it into jobs" in errors_of(values)["job.sweep"]
