@@ -43,6 +43,7 @@ from tests.infra.recording import stack_values
 
 STRANGER = {"Impersonate-User": "stranger@example.com"}
 RBAC = "/apis/rbac.authorization.k8s.io/v1/namespaces/first"
+EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
 
 
@@ -376,19 +377,36 @@ def test_a_pod_has_the_node_pool_of_its_chips_alone_and_affinity_within_its_name
     assert admission(admin, trainer | {"affinity": {"podAntiAffinity": within}}, "first") == ""
 
 
-def test_a_pod_that_would_hold_chips_long_after_its_end_is_refused(admin: ApiServer) -> None:
-    pod = _trainer_on_the_pod_network(admin) | {"terminationGracePeriodSeconds": 31_536_000}
-    assert "a pod ends within 3600 seconds" in admission(admin, pod, "first")
+LONG = {"terminationGracePeriodSeconds": 31_536_000}
 
 
-def test_a_job_that_would_have_a_zone_alone_or_take_long_to_end_is_refused(ada: ApiServer) -> None:
-    key = "alpha.jobset.sigs.k8s.io/exclusive-topology"
-    large, slow = (jobset("first", name, queue="first") for name in ("large", "slow"))
-    large["metadata"]["annotations"] = {key: "topology.kubernetes.io/zone"}
-    (job,) = slow["spec"]["replicatedJobs"]
-    job["template"]["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = 31_536_000
-    for refused, says in ((large, "node pools or hosts alone"), (slow, "end within 3600 seconds")):
-        assert says in objection(ada, JOBSETS.format("first"), refused)
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [(LONG, "a pod ends within 3600 seconds"), ({"priorityClassName": "system-node-critical"}, "no-pod-priority")],
+)
+def test_a_pod_that_would_hold_its_chips_long_or_push_others_off_their_hosts_is_refused(
+    admin: ApiServer, change: Json, says: str
+) -> None:
+    assert says in admission(admin, _trainer_on_the_pod_network(admin) | change, "first")
+
+
+@pytest.mark.parametrize(
+    ("annotations", "of_pods", "says"),
+    [
+        ({EXCLUSIVE: "topology.kubernetes.io/zone"}, {}, "node pools or hosts alone"),
+        ({}, LONG, "end within 3600 seconds"),
+        ({}, {"priorityClassName": "system-cluster-critical"}, "pods of a job name no priorityClassName"),
+    ],
+    ids=["a zone alone", "a long end", "a priority of its pods"],
+)
+def test_a_job_that_would_have_what_the_queue_does_not_give_is_refused(
+    ada: ApiServer, annotations: Json, of_pods: Json, says: str
+) -> None:
+    asks = jobset("first", "asks", queue="first")
+    asks["metadata"]["annotations"] = annotations
+    (job,) = asks["spec"]["replicatedJobs"]
+    job["template"]["spec"]["template"]["spec"] |= of_pods
+    assert says in objection(ada, JOBSETS.format("first"), asks)
 
 
 @pytest.mark.parametrize(
@@ -417,18 +435,6 @@ def test_a_job_has_one_pod_without_chips_at_most_beside_those_with_them(
     says = objection(ada, JOBSETS.format("first"), job)
     assert ("every pod of a job but one, its head, holds google.com/tpu" in says) == refused
     assert bool(says) == refused
-
-
-def test_a_pod_that_would_push_others_off_their_hosts_is_refused(admin: ApiServer) -> None:
-    pod = _trainer_on_the_pod_network(admin) | {"priorityClassName": "system-node-critical"}
-    assert "exceeded quota: no-pod-priority" in admission(admin, pod, "first")
-
-
-def test_a_job_that_would_push_others_out_of_the_queue_by_its_pods_priority_is_refused(ada: ApiServer) -> None:
-    critical = jobset("first", "critical", queue="first")
-    (job,) = critical["spec"]["replicatedJobs"]
-    job["template"]["spec"]["template"]["spec"]["priorityClassName"] = "system-cluster-critical"
-    assert "pods of a job name no priorityClassName" in objection(ada, JOBSETS.format("first"), critical)
 
 
 def test_each_namespace_has_the_policy_that_was_rendered(stack: Chain) -> None:

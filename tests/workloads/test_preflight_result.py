@@ -10,7 +10,6 @@ from tests.workloads.preflight.jobs import v6e_job
 from workloads.preflight_result import (
     PreflightResult,
     StepEstimate,
-    cache_folder,
     cached,
     keep,
     load_calibration,
@@ -70,12 +69,6 @@ def test_a_cache_that_cannot_be_read_counts_as_none(tmp_path: Path) -> None:
     assert cached(v6e_job(), path) is None
 
 
-def test_the_estimate_to_quote_is_the_middle_one() -> None:
-    found = result(v6e_job())
-
-    assert found.estimate == found.steps[1]
-
-
 def test_tokens_are_those_of_all_steps_and_of_all_chips() -> None:
     spec = changed(v6e_job(), training={"steps": 1000, "global_batch": 64, "sequence_length": 1024})
     found = result(spec)
@@ -122,11 +115,6 @@ def test_other_versions_change_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("workloads.preflight_result.version", lambda package: "another")
 
     assert preflight_key(v6e_job()) != before
-
-
-def test_the_folder_is_the_user_s_cache() -> None:
-    assert cache_folder({"XDG_CACHE_HOME": "/cache"}) == Path("/cache/tpu-multislice/preflight")
-    assert cache_folder({}) == Path.home() / ".cache/tpu-multislice/preflight"
 
 
 PUBLISHED_RATES = {"2x4": 7139, "4x4": 7243, "4x8": 7032, "8x8": 7247, "8x16": 7120, "16x16": 7207}

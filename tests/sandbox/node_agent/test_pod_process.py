@@ -131,8 +131,14 @@ def test_a_new_mount_point_hides_nothing_of_the_machine(tmp_path: Path) -> None:
     assert set(after.splitlines()) == set(before.splitlines())
 
 
-def test_what_the_main_process_leaves_in_its_group_is_killed(tmp_path: Path) -> None:
-    PodProcess.start(plan(tmp_path, "sh", "-c", "sleep 100 & echo $! > child")).wait()
+def test_after_its_end_a_container_takes_no_signal_and_no_command_and_leaves_nothing_in_its_group(
+    tmp_path: Path,
+) -> None:
+    container = PodProcess.start(plan(tmp_path, "sh", "-c", "sleep 100 & echo $! > child"))
+    container.wait()
+    container.signal(signal.SIGKILL)
+    with pytest.raises(StartError, match=f"/proc/{container.pid}/ns/"):
+        container.run_inside(["true"])
     assert ends(int(wait_for_line(tmp_path / "child")))
 
 
@@ -142,12 +148,6 @@ def test_a_signal_reaches_the_whole_group(tmp_path: Path) -> None:
     process.signal(signal.SIGTERM)
     assert process.wait() == -signal.SIGTERM
     assert ends(child)
-
-
-def test_a_signal_after_the_end_is_ignored(tmp_path: Path) -> None:
-    process = PodProcess.start(plan(tmp_path, "true"))
-    process.wait()
-    process.signal(signal.SIGKILL)
 
 
 def test_leftovers_of_a_folder_end_even_in_a_session_of_their_own(tmp_path: Path) -> None:
@@ -189,13 +189,6 @@ def test_a_command_inside_a_container_runs_in_its_namespaces_and_sees_its_new_mo
     command = ("sh", "-c", "hostname; pwd; cat /made-for-a-pod/deep/note")
     said = run_beside(tmp_path, *command, mounts=mounts_on_new_places(tmp_path))
     assert said == f"my-pod\n{tmp_path}\ninside\n"
-
-
-def test_nothing_starts_inside_a_container_that_has_ended(tmp_path: Path) -> None:
-    container = PodProcess.start(plan(tmp_path, "true"))
-    container.wait()
-    with pytest.raises(StartError, match=f"/proc/{container.pid}/ns/"):
-        container.run_inside(["true"])
 
 
 _AS_USER = f"{os.geteuid() or 1000}\nmy-pod\n"

@@ -13,19 +13,16 @@ from tests.sandbox.node_agent.pods import Json, container, pod
 from tests.sandbox.node_agent.trials import Begin, script
 
 
-def test_a_pod_runs_ends_and_is_reported_twice(begin: Begin) -> None:
-    trial = begin(pod(containers=[script("echo said")]))
+def test_a_pod_runs_in_an_empty_folder_yields_the_cores_and_is_released_only_when_it_is_deleted(begin: Begin) -> None:
+    text = "ls; echo $PYTHONPATH; touch written; nice; cat /proc/self/autogroup 2> /dev/null || echo nice 10"
+    trial = begin(pod(containers=[script(text)]))
     trial.until_ended()
-    assert trial.api.phases == ["Running", "Succeeded"]
-    assert trial.api.state()["state"]["terminated"]["reason"] == "Completed"
-    assert trial.log() == "said\n"
-
-
-def test_a_container_works_in_an_empty_folder_and_imports_what_the_image_has(begin: Begin) -> None:
-    trial = begin(pod(containers=[script("ls; echo $PYTHONPATH; touch written")]))
-    trial.until_ended()
-    assert trial.log() == f"{ROOT}\n"
+    assert re.fullmatch(rf"{ROOT}\n{min(19, os.nice(0) + 10)}\n.*nice 10\n", trial.log())
     assert not (ROOT / "written").exists()
+    assert (trial.api.phases, trial.api.deletions) == (["Running", "Succeeded"], [])
+    assert trial.api.state()["state"]["terminated"]["reason"] == "Completed"
+    trial.delete(30)
+    assert trial.api.phases[-1] == "Succeeded"
 
 
 def test_cpu_devices_replace_chips_whatever_platform_the_pod_names(begin: Begin) -> None:
@@ -37,12 +34,6 @@ def test_cpu_devices_replace_chips_whatever_platform_the_pod_names(begin: Begin)
         assert trial.log().splitlines()[-1] == expected
 
 
-def test_a_program_leaves_the_cores_to_what_runs_it(begin: Begin) -> None:
-    trial = begin(pod(containers=[script("nice; cat /proc/self/autogroup 2> /dev/null || echo nice 10")]))
-    trial.until_ended()
-    assert re.fullmatch(rf"{min(19, os.nice(0) + 10)}\n.*nice 10\n", trial.log())
-
-
 def test_the_pids_of_a_running_pod_are_in_a_file(begin: Begin) -> None:
     trial = begin(pod(containers=[container(command=["sleep", "100"])]))
     trial.until_running()
@@ -50,13 +41,6 @@ def test_the_pids_of_a_running_pod_are_in_a_file(begin: Begin) -> None:
     assert Path(f"/proc/{pids.read_text().strip()}/comm").read_text() == "sleep\n"
     trial.worker.forget()
     trial.until(lambda: not pids.parent.exists())
-
-
-def test_init_containers_run_first_and_in_order(begin: Begin) -> None:
-    inits = [script("echo 1 > $HOME/steps", "one"), script("echo 2 >> $HOME/steps", "two")]
-    trial = begin(pod(initContainers=inits, containers=[script("cat $HOME/steps")]))
-    trial.until_ended()
-    assert trial.log() == "1\n2\n"
 
 
 def test_a_failed_init_container_fails_a_pod_that_is_never_restarted(begin: Begin) -> None:
@@ -113,14 +97,6 @@ def test_a_deleted_pod_gets_sigterm_once_then_is_reported_and_released(begin: Be
     assert trial.api.phases[-1] == "Failed"
     assert trial.api.state()["state"]["terminated"]["exitCode"] == 137
     assert trial.api.deletions == [{"gracePeriodSeconds": 0, "preconditions": {"uid": trial.worker.pod.uid}}]
-
-
-def test_a_finished_pod_is_released_when_it_is_deleted_and_not_before(begin: Begin) -> None:
-    trial = begin(pod())
-    trial.until_ended()
-    assert trial.api.deletions == []
-    trial.delete(30)
-    assert trial.api.phases[-1] == "Succeeded"
 
 
 def test_a_pod_whose_object_is_gone_is_killed_in_silence(begin: Begin) -> None:
@@ -291,6 +267,4 @@ def test_what_a_container_has_beyond_that_is_named(fields: dict[str, Any], part:
 
 def test_all_parts_are_named_at_once() -> None:
     several = pod(hostAliases=[{}], containers=[container("one", command=[]), container("two", volumeDevices=[{}])])
-    said = unsupported(several)
-    assert said is not None
-    assert said.count(",") == 3
+    assert (unsupported(several) or "").count(",") == 3

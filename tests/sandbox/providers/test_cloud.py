@@ -36,14 +36,6 @@ def test_ids_that_read_alike_are_kept_apart(tmp_path: Path) -> None:
     assert cloud.find(BUCKET, "two/name") == {"n": 2}
 
 
-def test_a_file_edited_by_hand_is_what_the_cloud_says(tmp_path: Path) -> None:
-    cloud = Cloud(tmp_path)
-    cloud.keep(BUCKET, "b", {"versioning": "on"})
-    (file,) = tmp_path.iterdir()
-    file.write_text(file.read_text().replace('"on"', '"off"'))
-    assert cloud.find(BUCKET, "b") == {"versioning": "off"}
-
-
 SLICE: Json = {
     "nodeCount": 4,
     "placementPolicy": {"type": "COMPACT", "tpuTopology": "4x4"},

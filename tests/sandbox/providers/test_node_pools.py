@@ -51,17 +51,14 @@ def test_a_tpu_node_carries_the_labels_of_gke_offers_its_chips_and_names_its_kub
     assert status["daemonEndpoints"]["kubeletEndpoint"]["Port"] == SITE.kubelet_port
 
 
-def test_the_tpu_taint_is_there_once_whether_declared_or_not() -> None:
+def test_a_tpu_node_has_its_taint_once_and_a_cpu_node_nothing_of_a_tpu() -> None:
     taint = {"key": "google.com/tpu", "value": "present", "effect": "NoSchedule"}
-    assert nodes(TPU, SITE)[0]["spec"]["taints"] == [taint]
-    assert nodes(replace(TPU, taints=()), SITE)[0]["spec"]["taints"] == [taint]
-
-
-def test_a_cpu_node_has_nothing_of_a_tpu() -> None:
+    for pool in (TPU, replace(TPU, taints=())):
+        assert nodes(pool, SITE)[0]["spec"]["taints"] == [taint]
     node = nodes(CPU, SITE)[0]
+    assert node["spec"]["taints"] == []
     assert "google.com/tpu" not in node["status"]["allocatable"]
     assert not [label for label in node["metadata"]["labels"] if "tpu-" in label and label != NODE_LABEL]
-    assert node["spec"]["taints"] == []
 
 
 def test_every_node_has_a_name_of_its_own_and_keeps_it() -> None:
@@ -192,6 +189,7 @@ def reserved(**change: object) -> Json:
         (BARE | {"placementPolicy": {"type": "COMPACT"}}, "without a topology"),
         (BARE | LABELLED, 'needs placement_policy with type "COMPACT" and tpu_topology "4x4"'),
         (IRONWOOD | {"placementPolicy": COMPACT}, "Use workload policy instead."),
+        (IRONWOOD | {"placementPolicy": IRONWOOD_PLACEMENT}, "differs"),
         (SLICE | {"nodeLocations": ["us-east1-b"]}, "us-east1-b"),
         (
             FLEXIBLE | {"autoscaling": {"totalMaxNodeCount": 4}},
@@ -206,13 +204,7 @@ def reserved(**change: object) -> Json:
 )
 def test_what_gke_refuses_is_refused_in_its_words(properties: Json, message: str) -> None:
     with pytest.raises(Refusal, match=re.escape(message)):
-        require_valid(properties, CLUSTER, None)
-
-
-def test_ironwood_needs_a_workload_policy_of_its_own_topology() -> None:
-    other = {**POLICY, "workloadPolicy": {"acceleratorTopology": "2x2x2"}}
-    with pytest.raises(Refusal, match="differs"):
-        require_valid(IRONWOOD | {"placementPolicy": IRONWOOD_PLACEMENT}, CLUSTER, other)
+        require_valid(properties, CLUSTER, {**POLICY, "workloadPolicy": {"acceleratorTopology": "2x2x2"}})
 
 
 def test_a_flex_start_slice_is_accepted_and_has_no_nodes() -> None:

@@ -1,17 +1,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.workloads.preflight.texts import SCAN, loop, module
-from workloads.preflight.hlo import parse
-from workloads.preflight.loops import Runs, schedule
-
-
-def test_a_scan_runs_its_body_once_for_each_layer() -> None:
-    found = schedule(parse(SCAN))
-
-    assert found.runs["wide.region_0.1_spmd.sunk"] == Runs(5, fused=False)
-    assert found.runs["fused_computation.2.clone.1"] == Runs(5, fused=True)
-    assert not found.unknown_loops
+from tests.workloads.preflight.texts import loop, module
+from workloads.preflight.loops import schedule
 
 
 @given(

@@ -3,7 +3,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.workloads.jobs import changed
 from tests.workloads.preflight.jobs import v6e_job
 from tests.workloads.preflight.texts import SCAN
 from workloads.preflight.__main__ import main
@@ -63,12 +62,3 @@ def test_a_step_that_does_not_fit_is_reported_without_an_estimate() -> None:
     found = json.loads(report.as_json())
     assert found["estimate"] is None
     assert found["compilation"]["biggest_arrays"] == [scores.model_dump()]
-
-
-def test_a_job_for_chips_without_a_compiler_is_refused(
-    arguments: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    Path(arguments[0]).write_text(changed(v6e_job(), slices={"generation": "cpu"}).model_dump_json())
-
-    assert main(arguments[:1]) == 1
-    assert "error: a program for 'cpu' cannot be compiled ahead of time" in capsys.readouterr().err

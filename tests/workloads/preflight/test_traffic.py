@@ -1,7 +1,7 @@
 import pytest
 
-from tests.workloads.preflight.texts import SCAN, loop, module
-from workloads.preflight.hlo import Module, parse
+from tests.workloads.preflight.texts import loop, module
+from workloads.preflight.hlo import Module
 from workloads.preflight.loops import schedule
 from workloads.preflight.traffic import (
     Collective,
@@ -15,9 +15,6 @@ from workloads.preflight.traffic import (
     transfers,
 )
 
-LAYER = 1024 * 1024 * 2
-"""Bytes of one gathered layer of SCAN."""
-
 
 def found(parsed: Module) -> tuple[Collective, ...]:
     return collectives(parsed, schedule(parsed))
@@ -25,14 +22,6 @@ def found(parsed: Module) -> tuple[Collective, ...]:
 
 def sent(parsed: Module) -> tuple[Transfer, ...]:
     return transfers(parsed, schedule(parsed))
-
-
-def test_a_gather_in_a_scan_counts_for_each_layer() -> None:
-    assert ici_totals(found(parse(SCAN))) == {Kind.ALL_GATHER: Total(5, 5 * LAYER, 5 * LAYER * 15 / 16)}
-
-
-def test_a_psum_between_slices_sends_each_chip_s_shard_once() -> None:
-    assert dcn_totals(sent(parse(SCAN))) == {"ALL_REDUCE": Total(1, 5 * LAYER // 16, 5 * LAYER // 16)}
 
 
 @pytest.mark.parametrize(

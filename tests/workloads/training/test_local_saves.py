@@ -15,7 +15,6 @@ from tests.workloads.jobs import changed, small_job
 from tests.workloads.training.running import Capture, losses, parsed, stopped, trained
 from workloads.progress import (
     CheckpointSaved,
-    LocalCheckpointSkipped,
     LocalCheckpointWritten,
     RestoredLocally,
     RolledBack,
@@ -99,20 +98,6 @@ def test_a_run_says_what_its_local_saves_cost(tmp_path: Path, capsys: Capture) -
     steps = [json.loads(line) for line in (tmp_path / "runs/run-1/steps/0-0.jsonl").read_text().splitlines()]
     assert ["local_save_seconds" in line for line in steps] == [False, *[True] * 7]
     assert 0 < steps[1]["local_save_seconds"] < 60
-
-
-def test_damage_in_memory_is_reported_and_the_checkpoint_in_storage_is_used(
-    tmp_path: Path, memory: Path, crash: Crash, capsys: Capture
-) -> None:
-    job = small_job(tmp_path, **EVERY_STEP)
-    crash(job, 6)
-    for arrays in memory.glob("*/arrays"):
-        content = bytearray(arrays.read_bytes())
-        content[1000] ^= 1
-        arrays.write_bytes(content)
-    lines = trained(job, capsys)
-    assert [skipped.step for skipped in parsed(LocalCheckpointSkipped, lines)] == [6, 5]
-    assert parsed(RunStarted, lines) == [RunStarted("run-1", "resumed", 4, 8)]
 
 
 @pytest.mark.parametrize(

@@ -14,14 +14,9 @@ from workloads.training.checkpoint import Checkpoints, Record
 from workloads.training.fingerprint import compile_fingerprints
 from workloads.training.layout import BLOCKS, Tree, partition_specs
 from workloads.training.model import initial_parameters
-from workloads.training.optimizer import build_optimizer, clip, muon, orthogonalised, updates
+from workloads.training.optimizer import build_optimizer, muon, orthogonalised, updates
 
 pytestmark = pytest.mark.costs(cpu_seconds=30)
-
-
-@pytest.mark.parametrize(("norm", "factor"), [(0.0, 1.0), (0.5, 1.0), (1.0, 1.0), (4.0, 0.25)])
-def test_gradients_are_scaled_down_to_the_limit_and_never_up(norm: float, factor: float) -> None:
-    assert clip({"w": jnp.float32(3)}, jnp.float32(norm), 1.0)["w"] == 3 * factor
 
 
 def test_matrices_decay_and_norm_scales_do_not() -> None:
@@ -48,10 +43,7 @@ def test_the_optimizer_counts_the_updates_that_its_schedule_goes_by(kind: str) -
 DENSE = ModelSpec(
     vocab_size=32, embed_dim=16, mlp_dim=48, layers=6, query_heads=8, kv_heads=2, head_dim=4, tied_embedding=True
 )
-MODELS = {
-    "dense": DENSE,
-    "experts": DENSE.model_copy(update={"experts": ExpertsSpec(count=4, per_token=2, balance_weight=0)}),
-}
+EXPERTS = DENSE.model_copy(update={"experts": ExpertsSpec(count=4, per_token=2, balance_weight=0)})
 
 
 @pytest.mark.parametrize("shape", [(24, 24), (16, 40), (40, 16)])
@@ -82,7 +74,6 @@ def compiled_updates(mesh: MeshSpec, model: ModelSpec) -> jax.stages.Compiled:
     return jax.jit(whole).lower(matrices(model)).compile()
 
 
-@pytest.mark.parametrize("model", [pytest.param("dense", marks=pytest.mark.complete), "experts"])
 @pytest.mark.parametrize(
     "mesh",
     [
@@ -93,10 +84,10 @@ def compiled_updates(mesh: MeshSpec, model: ModelSpec) -> jax.stages.Compiled:
     ],
     ids=str,
 )
-def test_on_a_mesh_each_matrix_gets_the_update_that_it_gets_on_one_device(mesh: MeshSpec, model: str) -> None:
-    gradients = matrices(MODELS[model])
-    alone = compiled_updates(MeshSpec(replica=1, fsdp=1), MODELS[model])(gradients)
-    on_mesh = compiled_updates(mesh, MODELS[model])(gradients)
+def test_on_a_mesh_each_matrix_gets_the_update_that_it_gets_on_one_device(mesh: MeshSpec) -> None:
+    gradients = matrices(EXPERTS)
+    alone = compiled_updates(MeshSpec(replica=1, fsdp=1), EXPERTS)(gradients)
+    on_mesh = compiled_updates(mesh, EXPERTS)(gradients)
     for name, expected in alone[BLOCKS].items():
         assert np.abs(expected).min() < np.abs(expected).max()
         np.testing.assert_allclose(on_mesh[BLOCKS][name], expected, rtol=2e-4, atol=2e-5, err_msg=name)
