@@ -46,13 +46,13 @@ def changed(settings: Any) -> tuple[TrainingJob, JobSpec]:
         (1, {"data.datasets.code": "gs://BUCKET/code", "data.datasets.web": "gs://BUCKET/web"}),
     ],
 )
-def test_data(block: int, paths: dict[str, str]) -> None:
+def test_data_are_the_folders_that_the_page_names(block: int, paths: dict[str, str]) -> None:
     job, _ = changed(shown("data.md")[block])
     assert job.data
     assert {setting: folder.path for setting, folder in token_folders(job.data).items()} == paths
 
 
-def test_weights_adapters_and_another_decoder() -> None:
+def test_weights_adapters_and_another_decoder_are_accepted() -> None:
     (weights,), (decoder,), (adapters,) = shown("models.md"), shown("models.md", "yml"), shown("fine-tuning.md")
     assert changed(weights)[0].initial_weights == "gs://BUCKET/weights"
     assert changed(decoder)[1].model.window("local") == 512
@@ -61,7 +61,7 @@ def test_weights_adapters_and_another_decoder() -> None:
     assert lora.rank == 16
 
 
-def test_jobs_and_what_the_page_adds_to_them() -> None:
+def test_jobs_and_what_pages_add_to_them_are_accepted() -> None:
     _, sweep, learning_rate, _, heartbeat, *_ = shown("jobs.md")
     assert {name: type(job) for name, job in with_jobs().jobs.items()} == {
         "pretrain": TrainingJob,

@@ -82,14 +82,6 @@ def test_found_never_builds(empty_cache: Path):
         programs.found()
 
 
-def test_an_unwritable_cache_folder_is_named_with_the_way_out(empty_cache: Path, monkeypatch: pytest.MonkeyPatch):
-    with_fake_go(empty_cache, BUILD)
-    (empty_cache / "file").touch()
-    monkeypatch.setenv("XDG_CACHE_HOME", str(empty_cache / "file"))
-    with pytest.raises(ProgramsError, match=r"cannot write to the cache folder .*/file/.*XDG_CACHE_HOME"):
-        builds.prepare(ignore)
-
-
 def test_a_build_reports_each_program_in_turn_and_the_next_call_builds_nothing(empty_cache: Path):
     with_fake_go(empty_cache, BUILD)
     lines: list[BuildProgress] = []

@@ -47,14 +47,6 @@ def test_the_api_server_reads_a_log_whole_or_its_tail(site: Site) -> None:
     assert get(site, "/containerLogs/team/train-0/jax?tailLines=0") == ""
 
 
-def test_the_log_of_the_run_before_is_kept(site: Site) -> None:
-    previous = log_file(site, "team_train-0_uid", "crashed", previous=True)
-    previous.write_text("crashed\n")
-    log_file(site, "team_train-0_uid", "crashed").write_text("runs\n")
-    assert get(site, "/containerLogs/team/train-0/crashed?previous=true") == "crashed\n"
-    assert get(site, "/containerLogs/team/train-0/crashed") == "runs\n"
-
-
 def test_a_client_without_certificate_is_refused(site: Site) -> None:
     with pytest.raises((ssl.SSLError, urllib.error.URLError, ConnectionError)):
         get(site, "/containerLogs/team/train-0/jax", client=None)

@@ -136,14 +136,10 @@ def test_without_its_cluster_an_object_leaves_the_state_on_request(
     assert sum("unreachable: unable to load schema" in warning for warning in warnings) == 2
 
 
-def test_without_its_cluster_a_preview_goes_on(alone: Alone) -> None:
+def test_without_its_cluster_a_preview_goes_on_but_for_charts(alone: Alone) -> None:
     plugin, known, _ = alone
     assert plugin.create(known.urn, known.inputs, 0, preview=True)[1]["metadata"]["name"] == "n"
     assert plugin.update(known, merge(known.inputs, {"data": {"a": "1"}}), 0, preview=True)["data"] == {"a": "1"}
-
-
-def test_without_its_cluster_a_chart_is_refused_in_previews_too(alone: Alone) -> None:
-    plugin, _, _ = alone
     request = ConstructRequest(charts.CHART, "kueue", {}, ResourceOptions())
     with pytest.raises(Refusal, match="^configured Kubernetes cluster is unreachable: unable to load schema infor"):
         asyncio.run(plugin.construct(request))

@@ -5,10 +5,8 @@ import pytest
 from infra.cluster.kubernetes import Json
 from sandbox.providers import manifests
 from sandbox.providers.manifests import (
-    is_forced,
     poll,
     requirement,
-    taken_over,
 )
 from sandbox.providers.plugin import Refusal, Resource
 from sandbox.providers.values import UNKNOWN, Secret
@@ -53,45 +51,6 @@ def test_what_holds_an_object_is_named_until_another_one_has_its_name() -> None:
     assert manifests.still_there(LIVE, LIVE) == "ConfigMap n is still being deleted"
     assert manifests.still_there({**LIVE, "metadata": {**LIVE["metadata"], "uid": "2"}}, LIVE) == ""
     assert manifests.still_there(None, LIVE) == ""
-
-
-OWN = "pulumi-kubernetes-1a2b3c4d"
-
-
-def entry(manager: str, operation: str, *fields: str, **more: str) -> Json:
-    return {
-        "manager": manager,
-        "operation": operation,
-        "fieldsV1": {"f:data": {f"f:{name}": {} for name in fields}},
-    } | more
-
-
-def live(*entries: Json) -> Json:
-    return {"metadata": {"managedFields": [*entries]}}
-
-
-def test_what_the_creator_and_kubectl_wrote_becomes_the_objects_own() -> None:
-    others = [entry("kueue", "Update", "c"), entry("pulumi-kubernetes", "Update", "d", subresource="status")]
-    taken = [entry("pulumi-kubernetes", "Update", "a"), entry("kubectl-patch", "Update", "b")]
-    assert taken_over(live(*others, *taken), OWN) == [*others, entry(OWN, "Apply", "a", "b")]
-    owned = [entry(OWN, "Apply", "x"), entry("kubectl", "Apply", "y")]
-    assert taken_over(live(*owned, *others), OWN) == [*others, entry(OWN, "Apply", "x", "y")]
-
-
-def test_nothing_is_taken_from_other_programs_or_from_another_apply_of_pulumi() -> None:
-    others = [entry("python-urllib3", "Update", "a"), entry("pulumi-kubernetes-ffffffff", "Apply", "b")]
-    assert taken_over(live(*others, entry(OWN, "Apply", "c")), OWN) is None
-
-
-def test_fields_of_others_are_taken_where_the_object_says_so_and_in_previews_of_its_first_update() -> None:
-    plain: Json = {"metadata": {}}
-    ours: Json = {"metadata": {"annotations": {"pulumi.com/patchForce": "true"}}}
-    created, updated = live(entry("pulumi-kubernetes", "Update", "a")), live(entry(OWN, "Apply", "a"))
-    assert is_forced(ours, updated, preview=False)
-    assert is_forced(plain, created, preview=True)
-    assert not is_forced(plain, created, preview=False)
-    assert not is_forced(plain, updated, preview=True)
-    assert is_forced(plain, live(), preview=False)
 
 
 def manifest(kind: str, **annotations: str) -> dict[str, Any]:

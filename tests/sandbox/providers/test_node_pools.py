@@ -97,6 +97,7 @@ SLICE = {
 }
 IRONWOOD = {**SLICE, "nodeConfig": {"machineType": "tpu7x-standard-4t"}, "nodeCount": 4}
 IRONWOOD_PLACEMENT = {"type": "", "policyName": "p", "tpuTopology": "2x2x4"}
+OTHER_POLICY = {"name": "p", "workloadPolicy": {"acceleratorTopology": "2x2x2"}}
 POLICY = {"name": "p", "workloadPolicy": {"type": "HIGH_THROUGHPUT", "acceleratorTopology": "2x2x4"}}
 
 
@@ -178,33 +179,29 @@ def reserved(**change: object) -> Json:
 
 
 @pytest.mark.parametrize(
-    ("properties", "message"),
+    ("properties", "message", "policy"),
     [
         (
             SLICE | {"nodeCount": 8},
             "Google Compute Engine: Invalid value for field 'resource.resizeBy': '8'. Requested invalid target size '8'"
             " for a Managed Instance Group in the gang mode of size '4'. Should be equal to the gang size.",
+            None,
         ),
-        (TWO_ZONES | {"nodeCount": 4}, "'8'"),
-        (BARE | {"placementPolicy": {"type": "COMPACT"}}, "without a topology"),
-        (BARE | LABELLED, 'needs placement_policy with type "COMPACT" and tpu_topology "4x4"'),
-        (IRONWOOD | {"placementPolicy": COMPACT}, "Use workload policy instead."),
-        (IRONWOOD | {"placementPolicy": IRONWOOD_PLACEMENT}, "differs"),
-        (SLICE | {"nodeLocations": ["us-east1-b"]}, "us-east1-b"),
-        (
-            FLEXIBLE | {"autoscaling": {"totalMaxNodeCount": 4}},
-            'Maximum node count 0 is not a valid size of TPU pod slice with topology "4x4"',
-        ),
-        (reserved(values=[]), "exactly one value"),
-        (reserved(values=["chips", "more"]), "exactly one value"),
-        (reserved(key=""), "exactly one value"),
-        *((merge(SLICE, change), message) for change, message in WRONG_SLICES),
-        *((merge(FLEX, change), message) for change, message in WRONG_FLEX_STARTS),
+        (TWO_ZONES | {"nodeCount": 4}, "'8'", None),
+        (BARE | {"placementPolicy": {"type": "COMPACT"}}, "without a topology", None),
+        (BARE | LABELLED, 'needs placement_policy with type "COMPACT" and tpu_topology "4x4"', None),
+        (IRONWOOD | {"placementPolicy": COMPACT}, "Use workload policy instead.", None),
+        (IRONWOOD | {"placementPolicy": IRONWOOD_PLACEMENT}, "differs", OTHER_POLICY),
+        (SLICE | {"nodeLocations": ["us-east1-b"]}, "us-east1-b", None),
+        (FLEXIBLE | {"autoscaling": {"totalMaxNodeCount": 4}}, "Maximum node count 0 is not a valid size", None),
+        *((reserved(**change), "exactly one value", None) for change in ({"values": ["chips", "more"]}, {"key": ""})),
+        *((merge(SLICE, change), message, None) for change, message in WRONG_SLICES),
+        *((merge(FLEX, change), message, None) for change, message in WRONG_FLEX_STARTS),
     ],
 )
-def test_what_gke_refuses_is_refused_in_its_words(properties: Json, message: str) -> None:
+def test_what_gke_refuses_is_refused_in_its_words(properties: Json, message: str, policy: Json | None) -> None:
     with pytest.raises(Refusal, match=re.escape(message)):
-        require_valid(properties, CLUSTER, {**POLICY, "workloadPolicy": {"acceleratorTopology": "2x2x2"}})
+        require_valid(properties, CLUSTER, policy)
 
 
 def test_a_flex_start_slice_is_accepted_and_has_no_nodes() -> None:

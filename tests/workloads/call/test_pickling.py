@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from workloads.call.function import pack_exception, pack_result
-from workloads.call.pickling import Unpicklable, never_travels, pickled, sizes
+from workloads.call.pickling import Unpicklable, never_travels, pickled
 
 
 @dataclass
@@ -38,12 +38,6 @@ def test_all_that_cannot_travel_is_named_at_once_by_the_way_to_it(tmp_path: Path
 
 def test_bytes_and_texts_in_memory_travel() -> None:
     assert pickled({}, [io.BytesIO(b"x"), io.StringIO("y")], never_travels)
-
-
-def test_the_largest_part_comes_first() -> None:
-    (size, name), _ = sizes({"small": b"x", "large": b"x" * 10_000}, never_travels)
-    assert name == "large"
-    assert size > 10_000
 
 
 def test_jax_arrays_come_back_as_those_of_numpy() -> None:
