@@ -52,9 +52,7 @@ def result(spec: JobSpec) -> PreflightResult:
 def test_what_is_kept_is_found_again(tmp_path: Path) -> None:
     spec = v6e_job()
     assert cached(spec, tmp_path) is None
-
     path = keep(result(spec), tmp_path)
-
     assert cached(spec, tmp_path) == result(spec)
     assert list(tmp_path.iterdir()) == [path]
 
@@ -63,16 +61,13 @@ def test_a_cache_that_cannot_be_read_counts_as_none(tmp_path: Path) -> None:
     path = keep(result(v6e_job()), tmp_path)
     for damaged in (path.read_bytes()[:-20], b"\xff"):
         path.write_bytes(damaged)
-
         assert cached(v6e_job(), tmp_path) is None
-
     assert cached(v6e_job(), path) is None
 
 
 def test_tokens_are_those_of_all_steps_and_of_all_chips() -> None:
     spec = changed(v6e_job(), training={"steps": 1000, "global_batch": 64, "sequence_length": 1024})
     found = result(spec)
-
     assert tokens(spec) == 1000 * 64 * 1024
     assert tokens_per_day(found, found.steps[1]) == pytest.approx(350 * 32 * 86400)
 
@@ -81,7 +76,6 @@ def test_name_storage_and_length_of_the_job_do_not_change_the_key() -> None:
     spec = v6e_job()
     storage = StorageSpec(path="gs://elsewhere", existing_run="new")
     same = spec.model_copy(update={"name": "other", "storage": storage})
-
     assert preflight_key(changed(same, training={"steps": 7, "save_every_steps": 3})) == preflight_key(spec)
 
 
@@ -113,7 +107,6 @@ def test_what_changes_the_program_or_its_compilation_changes_the_key(sections: d
 def test_other_versions_change_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
     before = preflight_key(v6e_job())
     monkeypatch.setattr("workloads.preflight_result.version", lambda package: "another")
-
     assert preflight_key(v6e_job()) != before
 
 
@@ -123,7 +116,6 @@ PUBLISHED_RATES = {"2x4": 7139, "4x4": 7243, "4x8": 7032, "8x8": 7247, "8x16": 7
 
 def test_seconds_and_batch_of_each_recipe_agree_with_its_published_rate() -> None:
     known = load_calibration()
-
     for recipe in known.recipes:
         rate = recipe.sequences_per_chip * known.sequence_length / recipe.published_seconds
         assert rate == pytest.approx(PUBLISHED_RATES[recipe.topology], rel=1e-3)
@@ -131,7 +123,6 @@ def test_seconds_and_batch_of_each_recipe_agree_with_its_published_rate() -> Non
 
 def test_every_recipe_is_of_slices_that_there_are_and_no_faster_than_their_peak() -> None:
     known, model = load_calibration(), load_preset("llama-3.1-8b").model
-
     for recipe in known.recipes:
         shape = resolve(recipe.generation, recipe.topology)
         tokens = recipe.sequences_per_chip * known.sequence_length
@@ -142,5 +133,4 @@ def test_every_recipe_is_of_slices_that_there_are_and_no_faster_than_their_peak(
 def test_the_document_quotes_the_ratios() -> None:
     quoted = (ROOT / "docs" / "how-to" / "preflight.md").read_text()
     *most, last = [f"{recipe.ratio:.2f}" for recipe in load_calibration().recipes if recipe.ratio]
-
     assert f"{', '.join(most)} and {last}" in quoted

@@ -152,11 +152,6 @@ def test_two_containers_share_an_empty_dir(tmp_path: Path) -> None:
     assert (mount({"emptyDir": {}}, tmp_path) / "note").read_text() == "here"
 
 
-def test_a_config_map_becomes_a_file_for_each_key(tmp_path: Path) -> None:
-    source = mount({"configMap": {"name": "job"}}, tmp_path)
-    assert {path.name: path.read_bytes() for path in source.iterdir()} == job_data("configmaps", "job")
-
-
 @pytest.mark.parametrize(
     ("volume", "message"),
     [

@@ -51,14 +51,6 @@ def ends(pid: int) -> bool:
     return holds_within(5, lambda: not runs(pid), 0.01)
 
 
-def test_a_pod_has_its_own_host_name_and_resolves_itself_and_its_peers(tmp_path: Path) -> None:
-    program = (
-        "import socket; me = socket.gethostname();"
-        "print(me, *map(socket.gethostbyname, (me, 'localhost', 'peer.train')))"
-    )
-    assert run(tmp_path, sys.executable, "-c", program) == (0, "my-pod 127.201.9.9 127.201.9.9 127.201.9.10\n")
-
-
 def test_mounts_exist_only_in_the_pod(tmp_path: Path) -> None:
     (tmp_path / "volume").mkdir()
     (tmp_path / "volume" / "note").write_text("inside\n")

@@ -25,15 +25,6 @@ def test_a_pod_runs_in_an_empty_folder_yields_the_cores_and_is_released_only_whe
     assert trial.api.phases[-1] == "Succeeded"
 
 
-def test_cpu_devices_replace_chips_whatever_platform_the_pod_names(begin: Begin) -> None:
-    platform = [{"name": "JAX_PLATFORMS", "value": "tpu,cpu"}]
-    chips = {"limits": {"google.com/tpu": "4"}}
-    for resources, expected in ((chips, "cpu"), ({}, "tpu,cpu")):
-        trial = begin(pod(containers=[script("echo $JAX_PLATFORMS", env=platform, resources=resources)]))
-        trial.until_ended()
-        assert trial.log().splitlines()[-1] == expected
-
-
 def test_a_failed_init_container_fails_a_pod_that_is_never_restarted(begin: Begin) -> None:
     trial = begin(pod(initContainers=[script("exit 3", "fetch")], containers=[script("echo no")]))
     trial.until_ended()

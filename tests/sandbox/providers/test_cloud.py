@@ -17,17 +17,6 @@ BUCKET = "gcp:storage/bucket:Bucket"
 FIREWALL = "gcp:compute/firewall:Firewall"
 
 
-def test_a_kept_resource_is_found_listed_and_removed(tmp_path: Path) -> None:
-    cloud = Cloud(tmp_path / "cloud")
-    cloud.keep(BUCKET, "a/b", {"name": "b"})
-    cloud.keep("gcp:storage/bucketIAMMember:BucketIAMMember", "b/r/m", {"role": "r"})
-    assert cloud.find(BUCKET, "a/b") == {"name": "b"}
-    assert list(cloud.every(BUCKET)) == [("a/b", {"name": "b"})]
-    cloud.remove(BUCKET, "a/b")
-    cloud.remove(BUCKET, "a/b")
-    assert cloud.find(BUCKET, "a/b") is None
-
-
 def test_ids_that_read_alike_are_kept_apart(tmp_path: Path) -> None:
     cloud = Cloud(tmp_path)
     cloud.keep(BUCKET, "one/name", {"n": 1})

@@ -113,11 +113,6 @@ def test_failures_of_submissions_that_the_run_does_not_name_are_not_its_own(tmp_
     assert unopened.cause == "host-0: a lease is held"
 
 
-def test_a_start_without_a_word_was_killed_if_another_followed(tmp_path: Path) -> None:
-    run = write_run(tmp_path, {"0-0": [began(1)], "1-0": [began(9, 1, 8)]}, {})
-    assert [start.ending for start in history(run).starts] == ["KILLED", "no end recorded"]
-
-
 def test_parts_of_the_steps_follow_each_other_by_number(tmp_path: Path) -> None:
     parts = {f"0-{part}": [step(part + 1, 10.0 + part)] for part in range(12)}
     (start,) = history(write_run(tmp_path, {}, parts)).starts

@@ -85,7 +85,6 @@ def test_loss_and_gradients_are_those_of_the_textbook_s_sum_of_matrices(layout: 
         return plain_loss(merge_adapters(weights, adapters, LORA), jnp.asarray(rows), spec)[0]
 
     expected, gradients = jax.value_and_grad(loss)(adapters)
-
     program = program_of(spec)
     frozen = placed(weights, program.frozen_shapes)
     before = jax.tree.map(np.array, frozen)
@@ -93,7 +92,6 @@ def test_loss_and_gradients_are_those_of_the_textbook_s_sum_of_matrices(layout: 
     tokens = jax.device_put(padded.astype(np.uint8), program.batch_sharding)
     begun = replace(program.compile_initial()(), parameters=placed(adapters, program.state_shapes.parameters))
     state, result = program.compile_step()(begun, tokens, frozen)
-
     assert float(result.loss) == pytest.approx(float(expected), rel=1e-6)
     assert float(result.gradient_norm) == pytest.approx(global_norm(gradients), rel=4e-6)
     assert_clipped_gradients(state, gradients, spec, 1e-5)

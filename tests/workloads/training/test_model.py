@@ -101,12 +101,10 @@ def test_loss_and_gradients_on_a_mesh_equal_a_plain_model_on_one_device(
     marks = prompts(rows) if spec.training.loss_on == "completions" else None
     weights = initial_parameters(spec.model, spec.training.seed)
     (both, z_loss), gradients = jax.value_and_grad(plain_loss, has_aux=True)(weights, jnp.asarray(rows), spec, marks)
-
     program = program_of(spec)
     stored = (rows if marks is None else 2 * rows + marks).astype(program.batch.dtype)
     batch = jax.device_put(stored, program.batch_sharding)
     state, result = program.compile_step()(program.compile_initial()(), batch)
-
     assert float(result.loss) == pytest.approx(float(both - z_loss), rel=1e-6)
     assert float(result.z_loss) == pytest.approx(float(z_loss), rel=1e-6)
     assert float(result.gradient_norm) == pytest.approx(global_norm(gradients), rel=1e-6)
