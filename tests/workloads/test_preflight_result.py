@@ -84,14 +84,8 @@ def test_name_storage_and_length_of_the_job_do_not_change_the_key() -> None:
     [
         {"training": {"global_batch": 64}},
         {"training": {"accumulation": 2}},
-        {"training": {"sequence_length": 64}},
         {"training": {"compute_dtype": "bfloat16"}},
-        {"training": {"remat": "full"}},
         {"training": {"attention": "fused"}},
-        {"training": {"gather_weights": "each-step"}},
-        {"training": {"ignored_token": 0}},
-        {"training": {"document_end": 1}},
-        {"compiler": {"compile": "quick"}},
         {"compiler": {"compiler_options": {"xla_new": 1}}},
         {"compiler": {"libtpu_args": {"megascale_debug_port": 8081}}},
         {"slices": {"topology": "2x8"}},
@@ -108,17 +102,6 @@ def test_other_versions_change_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
     before = preflight_key(v6e_job())
     monkeypatch.setattr("workloads.preflight_result.version", lambda package: "another")
     assert preflight_key(v6e_job()) != before
-
-
-PUBLISHED_RATES = {"2x4": 7139, "4x4": 7243, "4x8": 7032, "8x8": 7247, "8x16": 7120, "16x16": 7207}
-"""Tokens per second and chip, which the same source has in addition to the seconds."""
-
-
-def test_seconds_and_batch_of_each_recipe_agree_with_its_published_rate() -> None:
-    known = load_calibration()
-    for recipe in known.recipes:
-        rate = recipe.sequences_per_chip * known.sequence_length / recipe.published_seconds
-        assert rate == pytest.approx(PUBLISHED_RATES[recipe.topology], rel=1e-3)
 
 
 def test_every_recipe_is_of_slices_that_there_are_and_no_faster_than_their_peak() -> None:

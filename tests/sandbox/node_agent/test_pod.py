@@ -35,17 +35,6 @@ def conditions(found: dict[str, Any]) -> dict[str, str]:
     return {condition["type"]: condition["status"] for condition in found["conditions"]}
 
 
-def test_a_running_pod_is_ready_at_its_own_address() -> None:
-    found = status(pod(), {"main": running(START)}, final=False)
-    assert found["phase"] == "Running"
-    assert (found["podIP"], found["hostIP"], found["startTime"]) == (
-        "127.201.1.1",
-        "127.201.0.1",
-        "2026-01-01T12:00:00Z",
-    )
-    assert conditions(found) == {"Initialized": "True", "Ready": "True", "ContainersReady": "True"}
-
-
 @pytest.mark.parametrize(("codes", "phase"), [([0, 0], "Succeeded"), ([0, 3], "Failed"), ([-9, 0], "Failed")])
 def test_a_pod_succeeds_only_if_every_container_did(codes: list[int], phase: str) -> None:
     names = ["one", "two"]

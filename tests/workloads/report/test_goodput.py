@@ -73,16 +73,6 @@ def test_rounded_times_give_the_time_of_a_step_to_no_other_cause(tmp_path: Path)
     assert "steps waiting for the host" not in spent
 
 
-def test_each_start_and_the_time_after_it_cost_the_price_of_that_start(tmp_path: Path) -> None:
-    found = goodput(history(crashed_and_resumed(tmp_path, 3600.0, 7200.0)).starts)
-    assert [(start.seconds, start.usd) for start in found.starts] == [(30.0, 30.0), (12.0, 24.0)]
-    assert (found.usd, found.unpriced) == (54.0, ())
-    usd = {part.name: part.usd for part in found.parts}
-    # These are steps 1 and 2 in the first attempt, 3 and 5 in the second.
-    assert usd["productive steps"] == pytest.approx(1.75 + 2 * 2)
-    assert usd["down after CRASH"] == pytest.approx(14.5)
-
-
 def test_what_a_fault_cost_is_counted_together_wherever_its_time_is_counted(tmp_path: Path) -> None:
     crash, skip = goodput(history(crashed_and_resumed(tmp_path, 3600.0, 3600.0)).starts).losses
     assert (crash.after, skip.after) == ("CRASH", "a step was skipped")

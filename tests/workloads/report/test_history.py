@@ -4,16 +4,9 @@ from pathlib import Path
 from etils import epath
 
 from multislice_run.worlds import Ended, Roll, World, Worlds
-from tests.workloads.report.runs import began, crashed_and_resumed, event, failure, history, step, write_run
+from tests.workloads.report.runs import began, event, failure, history, step, write_run
 from workloads.report.page import page
 from workloads.spec import ExitCode
-
-
-def test_starts_tell_how_they_ended_and_why(tmp_path: Path) -> None:
-    first, second = history(crashed_and_resumed(tmp_path)).starts
-    assert (first.ending, first.cause) == ("CRASH", "host-1: ValueError: no such row")
-    assert (second.ending, second.cause) == ("DONE", "")
-    assert (first.began, first.ended) == ((0, 2), 15.5)
 
 
 def test_events_of_one_name_are_the_leaders_over_all_starts(tmp_path: Path) -> None:
