@@ -41,12 +41,6 @@ def get(site: Site, path: str, client: str | None = "apiserver-kubelet-client") 
         return response.read().decode()
 
 
-def test_the_api_server_reads_a_log_whole_or_its_tail(site: Site) -> None:
-    assert get(site, "/containerLogs/team/train-0/jax") == "one\ntwo\nthree\n"
-    assert get(site, "/containerLogs/team/train-0/jax?tailLines=2&follow=true") == "two\nthree\n"
-    assert get(site, "/containerLogs/team/train-0/jax?tailLines=0") == ""
-
-
 def test_a_client_without_certificate_is_refused(site: Site) -> None:
     with pytest.raises((ssl.SSLError, urllib.error.URLError, ConnectionError)):
         get(site, "/containerLogs/team/train-0/jax", client=None)
