@@ -126,7 +126,7 @@ def test_several_processes_pack_what_one_packs(tmp_path: Path) -> None:
     assert one == two
     assert len(one.files) == 2
     assert all(file.tokens % 8 == 0 for file in one.files)
-    assert seen[-1] == Progress(2, one.documents, one.tokens)
+    assert (seen[-1].files, seen[-1].documents) == (2, 6)
 
 
 def test_the_input_is_never_in_memory_as_a_whole(tmp_path: Path) -> None:
