@@ -205,13 +205,10 @@ CONSTANTS = {
 
 @pytest.fixture(scope="module")
 def pools() -> list[Registration]:
-    """One slice of every shape, of every capacity, and one with whatever else a group can have."""
+    """A slice of every shape, one of every capacity, and one with whatever else a group can have."""
     values = stack_values("dev")
-    groups = {
-        f"{shape}-{capacity}": {"count": 1, **SHAPES[shape], **CAPACITIES[capacity]}
-        for shape in SHAPES
-        for capacity in CAPACITIES
-    }
+    pairs = [*((shape, "plain") for shape in SHAPES), *(("flat", capacity) for capacity in CAPACITIES)]
+    groups = {f"{one}-{other}": {"count": 1, **SHAPES[one], **CAPACITIES[other]} for one, other in pairs}
     groups["more"] = groups["flat-plain"] | MORE
     (job_group,) = values["slices"]
     values["slices"] |= groups
