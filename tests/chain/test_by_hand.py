@@ -80,13 +80,6 @@ def test_a_jobset_by_hand_runs_in_the_queue_and_finds_its_peers(stack: Chain):
     stack.kubectl("delete", "jobset", "by-hand", "-n", NAMESPACE)
 
 
-def test_a_jobset_without_restart_policy_runs(stack: Chain):
-    stack.kubectl("apply", "-f", "-", stdin=defaulted("by-default"))
-    assert stack.wait_for_end("by-default")["terminalState"] == "Completed"
-    assert {pod["spec"]["restartPolicy"] for pod in stack.pods("by-default")} == {"OnFailure"}
-    stack.kubectl("delete", "jobset", "by-default", "-n", NAMESPACE)
-
-
 def test_pods_that_crash_start_again_in_place(stack: Chain):
     scratch = [{"name": "scratch", "mountPath": "/made-for-a-pod"}]
     crashing = defaulted("crashing", command=["python", "-c", CRASHES_ONCE], volumeMounts=scratch)
