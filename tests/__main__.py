@@ -56,9 +56,9 @@ def _pytest(*words: str) -> tuple[str, ...]:
 _QUICK = ("-m", "not complete")
 _COMMANDS = ("tests/cli", "tests/engine", "tests/multislice", "tests/policy")
 _PROGRAM = ("tests/infra", "tests/documents", "tests/fuzz")
-_STEP = tuple(f"{_TRAINING}/test_{name}.py" for name in ("adapters", "model", "optimizer", "parity", "step"))
+_STEP = (*(f"{_TRAINING}/test_{name}.py" for name in ("adapters", "model", "optimizer", "parity", "step")), _WEIGHTS)
 """Half of the time of the trainer's tests, so that neither core has the rest of them alone at the end."""
-_LOOP = (_TRAINING, _WEIGHTS, *(f"--ignore={file}" for file in _STEP))
+_LOOP = (_TRAINING, *(f"--ignore={file}" for file in _STEP))
 _ELSEWHERE = (_CHAIN, _SANDBOXES, _TRAINING, _WEIGHTS, _FAULTS, *_COMMANDS, *_PROGRAM)
 _OTHERS = tuple(f"--ignore={folder}" for folder in _ELSEWHERE)
 LANES = (

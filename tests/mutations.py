@@ -51,7 +51,7 @@ PROGRAM = (
         "infra/stack/cost.py",
         "tests/infra/stack/test_cost.py",
         {
-            "bill-slices-of-a-job": ("job.slices.count * group.chips // group.slices", "group.chips"),
+            "bill-slices-of-a-job": ("_hour, job.slices.count * group.shape.chips)", "_hour, group.chips)"),
             "bill-when-chips-are-billed": ("return group.chips, group.billed, ", "return group.chips, "),
         },
     ),
@@ -79,7 +79,7 @@ POLICY = (
     *_of(
         "policy/slices.py",
         "tests/policy/rules/test_chips.py",
-        {"policy-flex-start-is-preemptible": ("self.spot or self.flex_start", "self.spot")},
+        {"policy-flex-start-is-preemptible": ("spot or self.flex_start", "spot")},
     ),
     *_of(
         "policy/exceptions.py",
@@ -93,7 +93,7 @@ COMMANDS = (
         "cli/explain/explain.py",
         "tests/cli/explain",
         {
-            "explain-finished-holders": (' and not other.holds("Finished")', ""),
+            "explain-finished-holders": (' and not each.holds("Finished")', ""),
             "explain-since-of-a-refusal": ("since = max(workload.created, said.since)", "since = said.since"),
         },
     ),
@@ -105,13 +105,17 @@ COMMANDS = (
         },
     ),
     *_of(
-        "cli/observed/observe.py",
+        "cli/observed/causes.py",
         "tests/cli/explain tests/cli/observed",
         {
-            "explain-victim-as-the-cause": ("(*cause_order(end.code, end.at), end.host)", "(end.at, end.host)"),
+            "explain-victim-as-the-cause": ("(*cause_order(end.code or 0, end.at), not", "(end.at, not"),
             "explain-words-of-an-earlier-start": (" and fail.at >= since", ""),
-            "explain-whole-seconds": ("_WHOLE_SECOND = 1.0", "_WHOLE_SECOND = 0.0"),
         },
+    ),
+    *_of(
+        "cli/observed/snapshot.py",
+        "tests/cli/explain tests/cli/observed",
+        {"explain-whole-seconds": ("WHOLE_SECOND = 1.0", "WHOLE_SECOND = 0.0")},
     ),
 )
 
@@ -139,7 +143,7 @@ WORKLOADS = (
     ),
     *_of(
         "workloads/training/step.py",
-        f"{TRAINING}/test_model.py::test_loss_and_gradients_on_a_mesh_equal_a_plain_model_on_one_device[documents-1073741824]",
+        f"{TRAINING}/test_model.py::test_loss_and_gradients_on_a_mesh_equal_a_plain_model_on_one_device[completions-1073741824]",
         {
             "step-ignored-tokens": ("if not self._spec.training.counts_all:", "if False:"),
             "step-global-norm": ("_psum(sum(parts, jnp.float32(0)), axes)", "sum(parts, jnp.float32(0))"),

@@ -4,7 +4,8 @@ import json
 from collections.abc import Iterable, Mapping
 
 from infra.cluster.kubernetes import ApiError, ApiServer, Json
-from infra.stack.pods import CONFINED_CONTAINER, CONFINED_POD
+from infra.stack.names import QUEUE_LABEL
+from tests.chain.rivals import idle_jobset
 from tests.chain.stack import wait_until
 
 JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/{}/jobsets"
@@ -13,28 +14,12 @@ PODS = "/api/v1/namespaces/{}/pods"
 
 
 def jobset(namespace: str, name: str, *, queue: str) -> Json:
-    """One host, asleep."""
-    container = {
-        "name": "main",
-        "image": "busybox",
-        "command": ["sh", "-c", "echo begun; exec sleep 3600"],
-        "resources": {"limits": {"google.com/tpu": 4}},
-        "securityContext": CONFINED_CONTAINER,
-    }
-    pod = {
-        "restartPolicy": "Never",
-        "terminationGracePeriodSeconds": 1,
-        "securityContext": CONFINED_POD,
-        "nodeSelector": {"cloud.google.com/gke-tpu-topology": "2x4"},
-        "tolerations": [{"key": "google.com/tpu", "operator": "Exists"}],
-        "containers": [container],
-    }
-    return {
-        "apiVersion": "jobset.x-k8s.io/v1alpha2",
-        "kind": "JobSet",
-        "metadata": {"name": name, "namespace": namespace, "labels": {"kueue.x-k8s.io/queue-name": queue}},
-        "spec": {"replicatedJobs": [{"name": "host", "template": {"spec": {"template": {"spec": pod}}}}]},
-    }
+    """One host, which says that it has begun and sleeps."""
+    job = idle_jobset(name, namespace, {QUEUE_LABEL: queue})
+    (host,) = job["spec"]["replicatedJobs"]
+    (container,) = host["template"]["spec"]["template"]["spec"]["containers"]
+    container["command"] = ["sh", "-c", "echo begun; exec sleep 3600"]
+    return job
 
 
 def refusal(person: ApiServer, method: str, path: str, body: object = None) -> int | None:

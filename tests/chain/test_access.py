@@ -43,6 +43,7 @@ from tests.infra.recording import stack_values
 
 STRANGER = {"Impersonate-User": "stranger@example.com"}
 RBAC = "/apis/rbac.authorization.k8s.io/v1/namespaces/first"
+EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
 
 
@@ -83,20 +84,6 @@ def test_a_member_submits_a_job_which_runs_sees_all_of_it_and_deletes_it(stack: 
     wait_until(lambda: "begun" in stack.kubectl("logs", pod["metadata"]["name"], *as_ada), lambda: "no log")
     assert "own" in stack.kubectl("get", "events", *as_ada)
     stack.kubectl("delete", "jobset", "own", "--cascade=foreground", *as_ada)
-
-
-def test_a_member_by_a_group_does_the_same(bob: ApiServer) -> None:
-    bob.request("POST", JOBSETS.format("second"), jobset("second", "grouped", queue="second"))
-    wait_for_pod(bob, "second", "grouped")
-    delete(bob, "second", "grouped")
-
-
-def test_a_member_can_neither_submit_to_another_team_nor_see_its_jobs(ada: ApiServer, bob: ApiServer) -> None:
-    for person, other in ((ada, "second"), (bob, "first")):
-        assert refusal(person, "POST", JOBSETS.format(other), jobset(other, "foreign", queue=other)) == 403
-        for path in (JOBSETS, WORKLOADS, PODS):
-            assert refusal(person, "GET", path.format(other)) == 403
-        assert refusal(person, "GET", "/apis/jobset.x-k8s.io/v1alpha2/jobsets") == 403
 
 
 def test_a_job_that_names_the_queue_of_another_team_is_not_admitted(ada: ApiServer) -> None:
@@ -180,6 +167,8 @@ def test_a_member_has_the_rights_of_the_role_in_the_own_namespace_and_none_anywh
         ("DELETE", f"{WORKLOADS.format('first')}/any"),
         ("PATCH", f"{WORKLOADS.format('second')}/any"),
         ("PATCH", f"{JOBSETS.format('first')}/any"),
+        ("POST", JOBSETS.format("second")),
+        ("GET", "/apis/jobset.x-k8s.io/v1alpha2/jobsets"),
         ("GET", "/api/v1/nodes"),
         ("GET", "/api/v1/namespaces/first/secrets"),
         ("POST", PODS.format("first")),
@@ -376,19 +365,36 @@ def test_a_pod_has_the_node_pool_of_its_chips_alone_and_affinity_within_its_name
     assert admission(admin, trainer | {"affinity": {"podAntiAffinity": within}}, "first") == ""
 
 
-def test_a_pod_that_would_hold_chips_long_after_its_end_is_refused(admin: ApiServer) -> None:
-    pod = _trainer_on_the_pod_network(admin) | {"terminationGracePeriodSeconds": 31_536_000}
-    assert "a pod ends within 3600 seconds" in admission(admin, pod, "first")
+LONG = {"terminationGracePeriodSeconds": 31_536_000}
 
 
-def test_a_job_that_would_have_a_zone_alone_or_take_long_to_end_is_refused(ada: ApiServer) -> None:
-    key = "alpha.jobset.sigs.k8s.io/exclusive-topology"
-    large, slow = (jobset("first", name, queue="first") for name in ("large", "slow"))
-    large["metadata"]["annotations"] = {key: "topology.kubernetes.io/zone"}
-    (job,) = slow["spec"]["replicatedJobs"]
-    job["template"]["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = 31_536_000
-    for refused, says in ((large, "node pools or hosts alone"), (slow, "end within 3600 seconds")):
-        assert says in objection(ada, JOBSETS.format("first"), refused)
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [(LONG, "a pod ends within 3600 seconds"), ({"priorityClassName": "system-node-critical"}, "no-pod-priority")],
+)
+def test_a_pod_that_would_hold_its_chips_long_or_push_others_off_their_hosts_is_refused(
+    admin: ApiServer, change: Json, says: str
+) -> None:
+    assert says in admission(admin, _trainer_on_the_pod_network(admin) | change, "first")
+
+
+@pytest.mark.parametrize(
+    ("annotations", "of_pods", "says"),
+    [
+        ({EXCLUSIVE: "topology.kubernetes.io/zone"}, {}, "node pools or hosts alone"),
+        ({}, LONG, "end within 3600 seconds"),
+        ({}, {"priorityClassName": "system-cluster-critical"}, "pods of a job name no priorityClassName"),
+    ],
+    ids=["a zone alone", "a long end", "a priority of its pods"],
+)
+def test_a_job_that_would_have_what_the_queue_does_not_give_is_refused(
+    ada: ApiServer, annotations: Json, of_pods: Json, says: str
+) -> None:
+    asks = jobset("first", "asks", queue="first")
+    asks["metadata"]["annotations"] = annotations
+    (job,) = asks["spec"]["replicatedJobs"]
+    job["template"]["spec"]["template"]["spec"] |= of_pods
+    assert says in objection(ada, JOBSETS.format("first"), asks)
 
 
 @pytest.mark.parametrize(
@@ -417,18 +423,6 @@ def test_a_job_has_one_pod_without_chips_at_most_beside_those_with_them(
     says = objection(ada, JOBSETS.format("first"), job)
     assert ("every pod of a job but one, its head, holds google.com/tpu" in says) == refused
     assert bool(says) == refused
-
-
-def test_a_pod_that_would_push_others_off_their_hosts_is_refused(admin: ApiServer) -> None:
-    pod = _trainer_on_the_pod_network(admin) | {"priorityClassName": "system-node-critical"}
-    assert "exceeded quota: no-pod-priority" in admission(admin, pod, "first")
-
-
-def test_a_job_that_would_push_others_out_of_the_queue_by_its_pods_priority_is_refused(ada: ApiServer) -> None:
-    critical = jobset("first", "critical", queue="first")
-    (job,) = critical["spec"]["replicatedJobs"]
-    job["template"]["spec"]["template"]["spec"]["priorityClassName"] = "system-cluster-critical"
-    assert "pods of a job name no priorityClassName" in objection(ada, JOBSETS.format("first"), critical)
 
 
 def test_each_namespace_has_the_policy_that_was_rendered(stack: Chain) -> None:

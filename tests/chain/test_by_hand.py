@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from tests.chain.rehearsals import disagreements, windows_agree
-from tests.chain.stack import NAMESPACE, Chain, wait_until
+from tests.chain.stack import NAMESPACE, Chain
 
 pytestmark = pytest.mark.complete
 
@@ -80,13 +80,6 @@ def test_a_jobset_by_hand_runs_in_the_queue_and_finds_its_peers(stack: Chain):
     stack.kubectl("delete", "jobset", "by-hand", "-n", NAMESPACE)
 
 
-def test_a_jobset_without_restart_policy_runs(stack: Chain):
-    stack.kubectl("apply", "-f", "-", stdin=defaulted("by-default"))
-    assert stack.wait_for_end("by-default")["terminalState"] == "Completed"
-    assert {pod["spec"]["restartPolicy"] for pod in stack.pods("by-default")} == {"OnFailure"}
-    stack.kubectl("delete", "jobset", "by-default", "-n", NAMESPACE)
-
-
 def test_pods_that_crash_start_again_in_place(stack: Chain):
     scratch = [{"name": "scratch", "mountPath": "/made-for-a-pod"}]
     crashing = defaulted("crashing", command=["python", "-c", CRASHES_ONCE], volumeMounts=scratch)
@@ -99,27 +92,6 @@ def test_pods_that_crash_start_again_in_place(stack: Chain):
     assert stack.kubectl(*logs) == "this start succeeds\n"
     assert stack.kubectl(*logs, "--previous") == "this start fails\n"
     stack.kubectl("delete", "jobset", "crashing", "-n", NAMESPACE)
-
-
-def test_a_pod_that_the_sandbox_does_not_support_has_an_event_that_says_why(stack: Chain):
-    pod = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "unsupported", "namespace": "default"},
-        "spec": {
-            "containers": [{"name": "main", "image": "python:3.13", "command": ["true"]}],
-            "volumes": [{"name": "machine", "hostPath": {"path": "/"}}],
-            "tolerations": [{"operator": "Exists"}],
-        },
-    }
-    stack.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(pod))
-
-    def described() -> str:
-        return stack.kubectl("describe", "pod", "unsupported", "-n", "default")
-
-    wait_until(lambda: "Warning  Unsupported" in described(), described)
-    assert "it does not support volume 'machine' of kind hostPath." in described()
-    stack.kubectl("delete", "pod", "unsupported", "-n", "default")
 
 
 def test_admissions_are_rehearsed_as_kueue_decides_them(stack: Chain):

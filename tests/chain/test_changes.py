@@ -89,13 +89,6 @@ def untouched(chain: Chain, running: Values) -> Generator[None]:
 class TestUnderARunningJob:
     """The guard."""
 
-    def test_up_does_not_replace_slices(self, chain: Chain, running: Values):
-        spot = _changed(running, _of_group(capacity=SPOT))
-        with pytest.raises(CommandError) as refused:
-            chain.engine_on(spot).up(ignore)
-        told = str(refused.value)
-        assert "job guarded in namespace research runs on trillium-0, trillium-1; its last checkpoint is step" in told
-
     def test_the_cluster_is_not_replaced_even_if_agreed(self, chain: Chain, running: Values):
         moved = _changed(running | {"allow_interruption": True}, _set("network", pods="10.32.0.0/12"))
         with pytest.raises(CommandError) as refused:
@@ -123,13 +116,6 @@ class TestUnderARunningJob:
         environment = inherited | chain.site.storage.environment | one_device
         starts = [subprocess.check_output([sys.executable, "-c", COMPILES], env=environment) for _ in range(2)]
         assert [b"/cache_hits" in start for start in starts] == [False, True]
-
-    def test_a_new_slice_may_come(self, chain: Chain, running: Values):
-        operations = Operations()
-        chain.engine_on(_changed(running, _of_group(count=3))).preview(operations)
-        assert _touched(operations, "create") == {"slices-trillium-2"}
-        assert _touched(operations, "update") == {"bounds-research", "slice-dependencies", "published-research"}
-        assert len(operations.changes) == 4
 
 
 def test_an_evicted_job_is_explained_by_what_preempted_it(chain: Chain, running: Values):

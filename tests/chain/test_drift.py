@@ -33,7 +33,6 @@ def test_every_change_is_named_with_what_up_would_do_and_up_repairs_it(stack: Ch
     state = sorted(engine.resources(), key=lambda resource: resource["urn"])
     idle = _idle_pool(stack)
     _changed_by_others(stack, idle, parse(shared()).checkpoint_bucket)
-
     found = _drift(stack)
     assert {drifted.name: drifted.repair for drifted in found.objects} == {
         f"slices-{idle}": "update",
@@ -50,7 +49,6 @@ def test_every_change_is_named_with_what_up_would_do_and_up_repairs_it(stack: Ch
     assert "4 objects are not as declared" in told
     assert "queue-research" in told
     assert sorted(engine.resources(), key=lambda resource: resource["urn"]) == state
-
     repairs = Operations()
     engine.refresh(ignore)
     engine.up(repairs)

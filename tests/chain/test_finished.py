@@ -63,12 +63,6 @@ def test_logs_are_those_that_the_command_line_asks_for(finished: Chain):
     assert typed(finished, "logs", JOB, "--follow").splitlines() == leaders
 
 
-def test_kubectl_reads_the_log_of_a_host(finished: Chain):
-    leader = f"jobset.sigs.k8s.io/jobset-name={JOB},jobset.sigs.k8s.io/job-index=0"
-    log = finished.kubectl("logs", "-n", NAMESPACE, "-l", f"{leader},batch.kubernetes.io/job-completion-index=0")
-    assert f"step {STEPS}/{STEPS} loss" in log
-
-
 @pytest.mark.costs(cpu_seconds=8)
 def test_status_list_explain_and_report_answer_people_and_programs(finished: Chain):
     assert f"step {STEPS} of {STEPS}" in typed(finished, "status", JOB)

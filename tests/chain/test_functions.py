@@ -3,10 +3,8 @@
 The stack's own job does nothing and ends at once, so that calls have all chips.
 """
 
-import _thread
 import re
 import sys
-import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -16,7 +14,7 @@ import pytest
 
 import multislice
 from examples.__main__ import main
-from multislice import CallGone, Function, HostTraceback, NoSuchStack, Refused, State
+from multislice import CallGone, Function, HostTraceback, State
 from tests.chain.shared import SLEEPER
 from tests.chain.stack import PATIENCE_SECONDS, Chain, ignore, wait_until
 from tests.chain.test_call import place_of_processes
@@ -50,14 +48,6 @@ def test_a_call_shows_what_the_leader_prints_and_returns_its_value(
     assert re.search(r"multislice: call \S+ (queued|starting|running)", shown.err)
 
 
-def test_all_hosts_are_shown_by_their_names(stack: Chain, capfd: pytest.CaptureFixture[str]) -> None:
-    on_slices(stack, place_of_processes, hosts="all")(1)
-    lines = [line for line in capfd.readouterr().out.splitlines() if "sees" in line]
-    places = [(0, 0), (0, 1), (1, 0), (1, 1)]
-    expected = [f"[slice-{s}-{h}] process {2 * s + h} sees 16 devices" for s, h in places]
-    assert sorted(lines) == expected
-
-
 def test_an_exception_on_one_host_is_raised_here_and_nothing_starts_again(stack: Chain) -> None:
     def uneven() -> None:
         import jax
@@ -77,17 +67,6 @@ def test_an_exception_on_one_host_is_raised_here_and_nothing_starts_again(stack:
     assert stack.jobset(call.id)["status"].get("restarts", 0) == 0
 
 
-def test_a_map_keeps_the_order_of_its_inputs_and_each_error_with_its_own(stack: Chain) -> None:
-    def inverse(x: int) -> float:
-        return 1 / x
-
-    outcomes = on_slices(stack, inverse, count=1).map([1, 0, 4])
-    assert [outcome.input for outcome in outcomes] == [1, 0, 4]
-    assert [outcome.value for outcome in outcomes] == [1.0, None, 0.25]
-    assert isinstance(outcomes[1].error, ZeroDivisionError)
-    assert "input 0" in outcomes[1].error.__notes__
-
-
 def test_a_cancelled_call_frees_its_chips(stack: Chain) -> None:
     def sleeps() -> None:
         time.sleep(3600)
@@ -97,36 +76,7 @@ def test_a_cancelled_call_frees_its_chips(stack: Chain) -> None:
     call.cancel()
     with pytest.raises(CallGone):
         call.result(PATIENCE_SECONDS)
-    wait_until(lambda: not _pods(stack, call.id), lambda: stack.kubectl("get", "pods", "-A"))
-
-
-def test_an_interrupted_wait_cancels_the_call(stack: Chain, capfd: pytest.CaptureFixture[str]) -> None:
-    def sleeps() -> None:
-        time.sleep(3600)
-
-    before = _jobsets(stack)
-
-    def interrupt() -> None:
-        # Its hosts are there, so the call is submitted and somebody waits.
-        wait_until(
-            lambda: any(_pods(stack, call) for call in _jobsets(stack) - before),
-            lambda: stack.kubectl("get", "jobsets", "-A"),
-        )
-        _thread.interrupt_main()
-
-    threading.Thread(target=interrupt, daemon=True).start()
-    with pytest.raises(KeyboardInterrupt):
-        on_slices(stack, sleeps)()
-    assert "is cancelled" in capfd.readouterr().err
-    wait_until(lambda: _jobsets(stack) == before, lambda: stack.kubectl("get", "jobsets", "-A"))
-
-
-def test_a_function_beyond_its_time_is_ended_and_says_where_it_was(stack: Chain) -> None:
-    def stands_still() -> None:
-        time.sleep(3600)
-
-    with pytest.raises(multislice.HostFailed, match=r"HANG.*the function did not end within(.|\n)*in stands_still"):
-        on_slices(stack, stands_still, count=1, max_hours=0.001).start().result(PATIENCE_SECONDS)
+    wait_until(lambda: not stack.pods(call.id), lambda: stack.kubectl("get", "pods", "-A"))
 
 
 def test_what_a_call_leaves_in_the_bucket_is_what_the_function_wrote(stack: Chain) -> None:
@@ -186,13 +136,6 @@ def test_a_preempted_call_continues_from_its_last_save_with_the_result_of_an_und
     assert preempted["sum"] == undisturbed["sum"]
 
 
-def test_a_stack_or_slices_that_are_not_there_are_told(stack: Chain) -> None:
-    with pytest.raises(Refused, match=r"expected slices of stack local \(trillium\), got 'viperfish'"):
-        multislice.run("local", "viperfish", sandbox=stack.site.root)(place_of_processes).start(1)
-    with pytest.raises(NoSuchStack, match="no stack named 'nowhere' found"):
-        multislice.run("nowhere", "trillium", sandbox=stack.site.root)(print)()
-
-
 def test_an_example_runs_on_slices(
     stack: Chain, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -201,11 +144,3 @@ def test_an_example_runs_on_slices(
     monkeypatch.setattr(sys, "argv", ["examples", *words, "--sandbox", str(stack.site.root)])
     main()
     assert "'rows': [0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3]" in capsys.readouterr().out
-
-
-def _pods(stack: Chain, call: str) -> list[dict[str, Any]]:
-    return stack.pods(call)
-
-
-def _jobsets(stack: Chain) -> set[str]:
-    return {jobset["metadata"]["name"] for jobset in stack.objects("jobsets")}

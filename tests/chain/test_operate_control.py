@@ -84,15 +84,6 @@ def test_doctor_asks_each_group_and_finds_no_fault_in_a_team_on_hold(stack: Chai
     assert held == {"queue lab", "local queue lab"}
 
 
-def test_doctor_names_a_cordoned_host(stack: Chain) -> None:
-    node = stack.pods(JOB)[0]["spec"]["nodeName"]
-    stack.kubectl("cordon", node)
-    ended = run(stack, "doctor")
-    stack.kubectl("uncordon", node)
-    assert ended.returncode == 2
-    assert f"kubectl uncordon {node}" in ended.stdout
-
-
 def test_a_paused_job_saves_and_frees_its_chips_and_goes_on_when_it_is_not_paused_any_more(stack: Chain) -> None:
     uid, operations = stack.jobset(JOB)["metadata"]["uid"], Operations()
     stack.engine_on(PAUSED).up(operations)

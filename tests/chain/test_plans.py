@@ -15,12 +15,10 @@ pytestmark = pytest.mark.complete
 def test_a_saved_plan_is_carried_out_and_nothing_else(chain: Chain, tmp_path: Path):
     plan, previewed, happened = tmp_path / "plan.json", Operations(), Operations()
     chain.engine_on(_of_system_nodes(1)).up(ignore)
-
     chain.engine_on(_of_system_nodes(2)).preview(previewed, plan)
     with pytest.raises(CommandError, match="violates plan"):
         chain.engine_on(_of_system_nodes(3)).up(ignore, plan)
     chain.engine_on(_of_system_nodes(2)).up(happened, plan)
-
     assert previewed.changes == {("update", "cluster-system")}
     assert happened.changes == previewed.changes
 

@@ -20,7 +20,7 @@ from infra.stack.names import PUBLISHED
 from sandbox.certificates import KeyPair, kubeconfig, sign
 from sandbox.daemon import CHECKOUT
 from sandbox.site import Site
-from tests.chain.people import JOBSETS, delete, objection, refusal
+from tests.chain.people import JOBSETS, delete, refusal
 from tests.chain.shared import ADA, JOB
 from tests.chain.stack import Chain, wait_until
 from tests.infra.one_job import unnamed
@@ -137,15 +137,6 @@ def test_a_member_runs_a_program_with_arguments_in_the_trainers_image(ada: Membe
     assert _end(ada, "program")["terminalState"] == "Completed"
     assert "args ['--rate', '0.1']" in ada.typed("logs", "program")
     delete(ada.api, "first", "program")
-
-
-def test_what_is_rendered_is_what_the_api_server_accepts_of_a_member_and_no_more(ada: Member) -> None:
-    (manifest,) = yaml.safe_load_all(ada.typed("render", ada.file(**training("rendered"))))
-    path = JOBSETS.format("first")
-    assert objection(ada.api, path, manifest) == ""
-    spec = manifest["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
-    spec["priorityClassName"] = "system-cluster-critical"
-    assert "pods of a job name no priorityClassName" in objection(ada.api, path, manifest)
 
 
 def test_a_member_reads_the_record_of_the_own_team_and_changes_none(ada: Member) -> None:

@@ -1,7 +1,7 @@
-"""The pictures of the documents. `make pictures` draws them again, with `ARGS=--record` from a new recording.
+"""The pictures of screens. `make pictures` draws them again, with `ARGS=--record` from a new recording.
 
 A test draws each of them, and compares none with its file: whoever changes what a picture shows draws it again and
-looks at it.
+looks at it. The other pictures of the documents are written by hand.
 """
 
 import io
@@ -17,9 +17,7 @@ from rich.console import Console
 from infra.review import table
 from infra.review.answers import answers
 from infra.review.preview import preview_answers, preview_tables
-from tests.documents import concept_pictures
 from tests.documents.animation import WITHOUT_FONTS, animation
-from tests.documents.architecture_picture import architecture
 from tests.documents.llama_stack import llama_review
 from tests.documents.pages import DOCS
 from tests.documents.recording import COLUMNS, LINES, RECORDING, Recording, record
@@ -80,8 +78,6 @@ def _drawn(console: Console, title: str, unique_id: str) -> str:
 
 
 PICTURES: Mapping[str, Callable[[], str]] = {
-    **concept_pictures.PICTURES,
-    "pictures/architecture.svg": architecture,
     "pictures/make-up.svg": _make_up,
     "pictures/report.svg": _report,
     "pictures/preview-local.svg": _preview,

@@ -15,7 +15,6 @@ from safetensors.numpy import load_file
 
 from sandbox.programs import found
 from tests.documents.clone import Clone, clone_in
-from tests.documents.command_line_reference import targets
 from tests.documents.command_lines import command_lines, joined
 from tests.documents.pages import PAGES, ROOT, blocks, name_of
 from workloads.data.token_folder import TokenFolder
@@ -117,11 +116,6 @@ def test_commands_of_a_page_that_train_or_plan_run(tmp_path: Path, page: str, li
 def test_every_line_of_a_page_runs_or_needs_a_cloud(page: Path) -> None:
     kinds = (QUICK, SLOW, IN_SANDBOXES, ELSEWHERE, CLOUD)
     assert [line for line in lines_of(page) if not any(kind.match(line) for kind in kinds)] == []
-
-
-@pytest.mark.parametrize("line", [line for line in command_lines() if re.match(r"\S*make ", line)])
-def test_a_target_of_make_exists(line: str) -> None:
-    assert " ".join(line.split()[:2]) in {target.words for target in targets()}
 
 
 @pytest.mark.complete

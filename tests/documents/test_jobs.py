@@ -7,15 +7,13 @@ import pytest
 import yaml
 
 from infra.stack.jobset import render
-from infra.stack.settings.jobs import ContainerJob, TrainingJob
 from infra.stack.settings.read import parse
-from infra.stack.settings.values import HIDDEN
-from infra.stack.submission import job_spec, submission
+from infra.stack.submission import submission
 from sandbox.tpu_environment import TpuWorker, cluster_variables
 from tests.documents.pages import DOCS, blocks
 from tests.infra.one_job import template_of
 from tests.infra.recording import Values, run_program, stack_values
-from workloads.spec import JOB_FOLDER_VARIABLE, WANDB_KEY_VARIABLE
+from workloads.spec import JOB_FOLDER_VARIABLE
 
 TEXT = (DOCS / "how-to" / "jobs.md").read_text()
 
@@ -37,34 +35,6 @@ def _environment() -> dict[str, Any]:
 def _variables(origin: str) -> list[str]:
     rows = re.findall(r"^\| (`.*?) \| (.*?) \|", TEXT, re.MULTILINE)
     return [name for names, told in rows if told == origin for name in re.findall(r"`(\w+)`", names)]
-
-
-def test_its_stack_file_is_accepted() -> None:
-    kinds = {name: type(job) for name, job in parse(_shown()).jobs.items()}
-    assert kinds == {"pretrain": TrainingJob, "probe": ContainerJob}
-
-
-def test_its_sweep_has_the_runs_that_it_says() -> None:
-    jobs = parse(_shown(added=blocks(TEXT, "yaml")[1])).training_jobs
-    assert len(jobs) == 6
-    assert jobs["pretrain-1-2"].training == {"global_batch": 128, "seed": 2}
-
-
-def test_its_run_may_continue_with_the_learning_rate_that_it_shows() -> None:
-    settings = parse(_shown(added=blocks(TEXT, "yaml")[2]))
-    spec = job_spec(settings, settings.training_jobs["pretrain"])
-    assert (spec.optimizer.learning_rate, spec.storage.allow_changes) == (0.001, ("optimizer.learning_rate",))
-
-
-def test_the_trackers_of_the_page_about_metrics_are_accepted() -> None:
-    (shown,) = blocks((DOCS / "how-to" / "metrics.md").read_text(), "yaml")
-    values = _shown(added=shown) | {"secrets": {WANDB_KEY_VARIABLE: HIDDEN}}
-    assert parse(values).training_jobs["pretrain"].trackers.wandb
-
-
-def test_its_heartbeat_is_accepted() -> None:
-    values = _shown("probe", blocks(TEXT, "yaml")[4])
-    assert parse(values).jobs["probe"] != parse(_shown()).jobs["probe"]
 
 
 def test_its_job_by_pathways_is_accepted_and_has_the_parts_that_it_names() -> None:

@@ -3,37 +3,14 @@
 import re
 
 import pytest
-import yaml
 
-from infra.stack.settings.read import parse
-from infra.stack.submission import job_spec
-from tests.documents.pages import DOCS, blocks
-from tests.infra.one_job import only_training
-from tests.infra.recording import stack_values
+from tests.documents.pages import DOCS
 from workloads.spec import load_preset, preset_names
 from workloads.spec.model import total_parameters
 from workloads.training.flops import flops_per_token
 
 TEXT = (DOCS / "how-to" / "models.md").read_text()
 UNITS = {"thousand": 1e3, "million": 1e6, "billion": 1e9}
-
-
-def block(language: str) -> str:
-    (found,) = blocks(TEXT, language)
-    return found
-
-
-def test_its_stack_file_is_accepted() -> None:
-    values = stack_values("dev")
-    values["job"] |= yaml.safe_load(block("yaml"))["job"]
-    assert only_training(parse(values)).initial_weights == "gs://BUCKET/weights"
-
-
-def test_its_decoder_is_accepted() -> None:
-    values = stack_values("dev")
-    values["job"] |= yaml.safe_load(block("yml"))["job"]
-    spec = job_spec(parse(values), only_training(parse(values)))
-    assert spec.model.window("local") == 512
 
 
 def test_its_table_has_every_preset_and_its_numbers() -> None:

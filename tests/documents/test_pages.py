@@ -44,14 +44,6 @@ def leads_somewhere(document: Path, link: str) -> bool:
     return page.exists() and (not place or place in anchors(page.read_text()))
 
 
-def test_a_link_to_a_heading_that_is_gone_leads_nowhere(tmp_path: Path):
-    page = tmp_path / "page.md"
-    page.write_text("# Two words, `code`\n\n```sh\n# none\n```\n")
-    assert leads_somewhere(page, "#two-words-code")
-    assert not leads_somewhere(page, "#none")
-    assert not leads_somewhere(page, "other.md")
-
-
 @pytest.mark.parametrize("document", PAGES, ids=name_of)
 def test_every_file_that_is_named_exists(document: Path):
     words = re.findall(r"`([A-Za-z_.]+/[\w./*-]*|[\w-]+\.(?:py|md|yaml))`", document.read_text())

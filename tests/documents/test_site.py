@@ -17,6 +17,11 @@ ELSEWHERE = re.compile(
     r"""|<link\b(?=[^>]*\brel=["']?(?:stylesheet|preconnect|preload|icon))[^>]*\bhref=["']?(?:https?:)?//[^\s"'>]*"""
 )
 
+FROM_ELSEWHERE = (
+    '<script src="https://cdn.example/x.js">',
+    '<link rel="stylesheet" href="//fonts.example/css">',
+    "<img src=https://example/pixel.gif>",
+)
 LINK = re.compile(r'(?:href|src)="(?!https?:|data:|mailto:|#)([^"#]+)')
 
 
@@ -30,54 +35,33 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_every_page_is_in_the_site(site: Path) -> None:
-    expected = {str(page.relative_to(DOCS).with_suffix(".html")) for page in DOCS.rglob("*.md")}
-    assert expected <= {str(page.relative_to(site)) for page in site.rglob("*.html")}
+def test_no_page_and_no_style_sheet_loads_anything_from_another_site(site: Path) -> None:
+    assert all(map(ELSEWHERE.search, FROM_ELSEWHERE))
+    pages = {page: ELSEWHERE.findall(page.read_text()) for page in site.rglob("*.html")}
+    assert {page.name: found for page, found in pages.items() if found} == {}
+    sheets = [sheet.read_text() for sheet in site.rglob("*.css")]
+    assert sheets
+    assert [found for sheet in sheets for found in re.findall(r"url\([\"']?(?:https?:)?//[^)]*", sheet)] == []
 
 
 def test_every_page_is_in_the_menu() -> None:
     assert sorted(_leaves(SETTINGS["nav"])) == sorted(str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md"))
 
 
-def test_every_link_of_a_page_leads_to_a_file_of_the_site(site: Path) -> None:
+def test_every_page_is_in_the_site_and_its_links_lead_to_files_of_it(site: Path) -> None:
     pages = [page for page in site.rglob("*.html") if page.name != "404.html"]
+    expected = {str(page.relative_to(DOCS).with_suffix(".html")) for page in DOCS.rglob("*.md")}
+    assert expected <= {str(page.relative_to(site)) for page in pages}
+    assert not _there(site / "index.html", "../README.md", site)
     lost = {
         (page.name, link) for page in pages for link in LINK.findall(page.read_text()) if not _there(page, link, site)
     }
     assert lost == set()
 
 
-def test_a_link_out_of_the_site_would_be_found(site: Path) -> None:
-    assert _there(site / "how-to" / "look.html", "../index.html", site)
-    assert not _there(site / "index.html", "../README.md", site)
-
-
 def _there(page: Path, link: str, site: Path) -> bool:
     target = (page.parent / unquote(link)).resolve()
     return target.is_relative_to(site.resolve()) and target.exists()
-
-
-def test_no_page_loads_anything_from_another_site(site: Path) -> None:
-    pages = {page: ELSEWHERE.findall(page.read_text()) for page in site.rglob("*.html")}
-    assert {page.name: found for page, found in pages.items() if found} == {}
-
-
-def test_no_style_sheet_loads_anything_from_another_site(site: Path) -> None:
-    sheets = [sheet.read_text() for sheet in site.rglob("*.css")]
-    assert sheets
-    assert [found for sheet in sheets for found in re.findall(r"url\([\"']?(?:https?:)?//[^)]*", sheet)] == []
-
-
-@pytest.mark.parametrize(
-    "markup",
-    [
-        '<script src="https://cdn.example/x.js">',
-        '<link rel="stylesheet" href="//fonts.example/css">',
-        "<img src=https://example/pixel.gif>",
-    ],
-)
-def test_what_loads_from_another_site_would_be_found(markup: str) -> None:
-    assert ELSEWHERE.search(markup)
 
 
 def _leaves(entry: object) -> list[str]:

@@ -132,7 +132,6 @@ def test_each_component_works_on_plain_outputs_of_another_program(chain: Chain) 
     job.up()
     for stack in (foundation, fleet, job):
         stack.preview(expect_no_changes=True)
-
     # Kueue has admitted it, and its pods may write where the job has its files.
     ledger = chain.site.buckets / BUCKET / "teams" / "research" / "jobs" / "tiny" / "current.json"
     wait_until(ledger.exists, lambda: chain.kubectl("get", "jobset,workload,localqueue,pods", "-A"))

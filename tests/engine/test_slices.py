@@ -105,7 +105,6 @@ def test_a_slice_that_google_had_no_machines_for_is_not_taken_for_made(slices: S
     for attempt in later:
         with pytest.raises(automation.CommandError, match=missing):
             attempt()
-
     slices.stock_out.unlink()
     replaced = stack.up(replace=["**::slices-trillium-1"]).summary.resource_changes
     assert replaced == {"same": 4, "replace": 1}

@@ -60,13 +60,6 @@ def test_a_thread_that_waits_for_a_compiler_or_a_process_works(file: str) -> Non
     assert all(looks(lambda: exec(code)))
 
 
-def test_a_look_takes_microseconds() -> None:
-    main, began = MainThread(), time.process_time()
-    for _ in range(10_000):
-        main.has_moved()
-    assert time.process_time() - began < 1.0
-
-
 PROGRAM = """
 import sys, threading, time
 from pathlib import Path
@@ -129,7 +122,7 @@ def test_a_host_that_works_keeps_those_that_wait_for_it(
     waiting, working = start(0), start(1, str(done))
     still = tmp_path / "standstill" / "first" / "0" / "0-still"
     wait_until(still.exists, 120)
-    time.sleep(6)
+    time.sleep(3)
     assert (waiting.poll(), working.poll()) == (None, None)
     done.touch()
     assert [process.wait(120) for process in (waiting, working)] == [ExitCode.HANG] * 2

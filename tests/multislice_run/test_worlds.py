@@ -12,7 +12,6 @@ from multislice_run.worlds import (
     Roll,
     World,
     Worlds,
-    complete_slices,
     next_world,
     outlived,
     pause_seconds,
@@ -106,10 +105,6 @@ def test_a_restart_counts_by_the_exit_that_caused_the_others(
     assert (world.number, world.counted, world.cause) == (1, counted, cause)
 
 
-def test_the_first_world_follows_no_end() -> None:
-    assert following(None, ended(None, None), 0) == World(0, [0, 1], [pod_id(2, "x")] * 2, "host-0.job")
-
-
 def test_one_restart_more_than_allowed_ends_the_job() -> None:
     found = next_world(FIRST, [0], ended(ExitCode.CRASH), max_restarts=0)
     assert isinstance(found, Ended)
@@ -131,11 +126,6 @@ def test_the_entry_of_a_pod_is_not_taken_for_the_pod_that_replaces_it_with_its_s
     assert outlived(ready | {2: Ready("any", pod="2-c")}, before, hosts=2) == [3]
     assert outlived(ready | {2: Ready("any", pod="2-c"), 3: Ready("any", pod="2-d")}, before, hosts=2) == []
     assert outlived(ready, None, hosts=2) == []
-
-
-def test_a_slice_is_complete_with_all_of_its_hosts() -> None:
-    ready = {index: Ready("any") for index in (0, 2, 3, 5)}
-    assert complete_slices(ready, slices=3, hosts=2) == [1]
 
 
 def test_the_pause_grows_while_attempts_save_nothing_and_starts_over_after_one_that_did() -> None:

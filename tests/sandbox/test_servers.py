@@ -76,20 +76,15 @@ def ended(supervision: Supervision) -> int:
     return ended
 
 
-def test_a_server_that_ends_is_restarted_at_once_and_its_new_pid_written(supervision: Supervision, tmp_path: Path):
-    kept(supervision, tmp_path, "sleep 60")
-    ended = killed(supervision)
-    supervision.tend()
-    assert pid(supervision) != ended
-    os.kill(pid(supervision), 0)
-
-
-def test_a_pid_file_is_replaced_as_a_whole_and_removed_with_its_server(supervision: Supervision, tmp_path: Path):
+def test_a_server_that_ends_is_restarted_at_once_and_its_pid_file_is_replaced_as_a_whole_and_removed_with_it(
+    supervision: Supervision, tmp_path: Path
+):
     kept(supervision, tmp_path, "sleep 60")
     with (supervision.pids / "demo").open() as before:
         ended = killed(supervision)
         supervision.tend()
-        assert int(before.read()) == ended
+        assert int(before.read()) == ended != pid(supervision)
+    os.kill(pid(supervision), 0)
     supervision.stop()
     assert [*supervision.pids.iterdir()] == []
 

@@ -48,16 +48,13 @@ def test_a_reader_trains_kills_a_host_looks_changes_calls_and_removes(clone: Clo
         clone.run([kill])
         assert up.wait(PATIENCE_SECONDS) == 0, screen.read_text()
     assert "slice-1-0" in clone.run(look)
-
     _change_stack(clone, r"(?<=preset: tiny\n)", "    training: {steps: 200}\n")
     assert "step 200" in clone.run([*look[:1], *change])
-
     (clone.root / "first.py").write_text(blocks(FUNCTIONS, "python")[0])
     (example,) = [line for block in blocks(FUNCTIONS, "sh") for line in joined(block) if "-m examples" in line]
     assert f"{10 * DEVICES}\n" in clone.run([".venv/bin/python first.py"])
     rows = 4 * DEVICES
     assert f"'sum': {rows * (rows - 1) / 2}" in clone.run([example])
-
     _change_stack(clone, r"  tpu-multislice:job:\n.*", blocks(YOUR_TRAINER, "yaml")[0])
     assert "step 1000" in clone.run([make_up])
     clone.run(down)

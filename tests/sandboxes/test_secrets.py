@@ -93,7 +93,6 @@ def life(chain: Chain) -> Life:
     engine.up(told)
     chain.wait_for_step(JOB, 2)
     environments, jobs = [_environment(chain)], [chain.jobset(JOB)["metadata"]["uid"]]
-
     engine = _engine(chain, second)
     taken = SECRET_OF_ANOTHER | {"data": {VARIABLE: base64.b64encode(b"another").decode()}}
     chain.kubectl(*OTHER_MANAGER, stdin=json.dumps(taken))
@@ -102,7 +101,6 @@ def life(chain: Chain) -> Life:
     engine.up(told)
     environments.append(_environment(chain))
     jobs.append(chain.jobset(JOB)["metadata"]["uid"])
-
     os.kill(crashed := chain.host_pid(f"{JOB}-slice-0-0"), signal.SIGABRT)
     wait_until(lambda: crashed not in _hosts(chain) and bool(_hosts(chain)), lambda: "no second start")
     environments.append(_environment(chain))

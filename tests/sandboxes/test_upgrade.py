@@ -64,11 +64,9 @@ def test_running_and_queued_jobs_outlive_an_upgrade_of_jobset_and_kueue(chain: C
     of_queued = ("jobs", f"jobset.sigs.k8s.io/jobset-name={QUEUED}")
     wait_until(lambda: len(chain.objects(*of_queued)) == 2, lambda: chain.kubectl("get", "jobs", "-A"))
     before, last = _identity(chain), max(chain.losses(RUNNING))
-
     operations = Operations()
     with _refusals(chain) as refusals:
         chain.engine_on(values).up(operations)
-
     assert ("replace", f"job-{RUNNING}") not in operations.changes
     assert _deployed(chain) == {name: _version(PROGRAMS, name) for name in ("jobset", "kueue")}
     # Kinds come with their chart: Kueue 0.19 takes more pod sets, JobSet 0.12 counts restarts by job.
@@ -80,7 +78,6 @@ def test_running_and_queued_jobs_outlive_an_upgrade_of_jobset_and_kueue(chain: C
     assert chain.jobset(RUNNING)["status"].get("restarts", 0) == 0
     assert _reserved(chain, QUEUED) == "False"
     assert chain.jobset(QUEUED)["spec"]["suspend"] is True
-
     chain.kubectl("delete", "jobset", RUNNING, "-n", NAMESPACE)
     assert chain.wait_for_end(QUEUED)["terminalState"] == "Completed"
 

@@ -36,7 +36,6 @@ def test_make_up_ends_when_the_stack_is_up_and_a_later_queued_group_finds_kueue_
     assert "has no jobs" in shown.getvalue()
     assert [queue["metadata"]["name"] for queue in chain.objects("clusterqueues")] == ["research"]
     assert chain.objects("jobsets") == []
-
     # Kueue looks for the kind of the group's requests when it starts, and the kind comes with the group.
     without_jobs["slices"]["requested"] = QUEUED_GROUP
     chain.engine_on(without_jobs).up(ignore)

@@ -22,21 +22,15 @@ FIRST = Path(__file__).parent / "first_format"
 RUN = FIRST / "runs" / "first"
 
 
-def test_its_ledger_and_steps_are_reported() -> None:
-    history = read_history(epath.Path(RUN))
-    (attempt,) = history.attempts
-    spent = goodput(history.attempts)
-    assert [step.step for step in attempt.steps] == list(range(1, 27))
-    assert [event.facts["step"] for event in history.events("save")] == [25, 26]
-    assert {Cause.COMPILE, Cause.PRODUCTIVE, Cause.SAVE, Cause.EVALUATION} <= {part.cause for part in spent.parts}
-    assert spent.productive == pytest.approx(0.34, abs=0.01)
-
-
-def test_its_events_have_their_present_names() -> None:
+def test_its_steps_and_events_are_reported_under_their_present_names() -> None:
     assert '"event": "RunStarted"' in (RUN / "ledger" / "0-0.jsonl").read_text()
     history = read_history(epath.Path(RUN))
-    assert {event.name for event in history.starts[0].leader} <= {*EventName}
-    training = summarize_training(history)
+    (attempt,) = history.attempts
+    assert {event.name for event in attempt.leader} <= {*EventName}
+    assert [step.step for step in attempt.steps] == list(range(1, 27))
+    spent, training = goodput(history.attempts), summarize_training(history)
+    assert {Cause.COMPILE, Cause.PRODUCTIVE, Cause.SAVE, Cause.EVALUATION} <= {part.cause for part in spent.parts}
+    assert spent.productive == pytest.approx(0.34, abs=0.01)
     assert (training.run, training.steps, training.checkpoint_step) == ("new", 26, 26)
 
 

@@ -10,7 +10,6 @@ from tests.workloads.preflight.jobs import v6e_job
 from workloads.preflight_result import (
     PreflightResult,
     StepEstimate,
-    cache_folder,
     cached,
     keep,
     load_calibration,
@@ -53,9 +52,7 @@ def result(spec: JobSpec) -> PreflightResult:
 def test_what_is_kept_is_found_again(tmp_path: Path) -> None:
     spec = v6e_job()
     assert cached(spec, tmp_path) is None
-
     path = keep(result(spec), tmp_path)
-
     assert cached(spec, tmp_path) == result(spec)
     assert list(tmp_path.iterdir()) == [path]
 
@@ -64,22 +61,13 @@ def test_a_cache_that_cannot_be_read_counts_as_none(tmp_path: Path) -> None:
     path = keep(result(v6e_job()), tmp_path)
     for damaged in (path.read_bytes()[:-20], b"\xff"):
         path.write_bytes(damaged)
-
         assert cached(v6e_job(), tmp_path) is None
-
     assert cached(v6e_job(), path) is None
-
-
-def test_the_estimate_to_quote_is_the_middle_one() -> None:
-    found = result(v6e_job())
-
-    assert found.estimate == found.steps[1]
 
 
 def test_tokens_are_those_of_all_steps_and_of_all_chips() -> None:
     spec = changed(v6e_job(), training={"steps": 1000, "global_batch": 64, "sequence_length": 1024})
     found = result(spec)
-
     assert tokens(spec) == 1000 * 64 * 1024
     assert tokens_per_day(found, found.steps[1]) == pytest.approx(350 * 32 * 86400)
 
@@ -88,7 +76,6 @@ def test_name_storage_and_length_of_the_job_do_not_change_the_key() -> None:
     spec = v6e_job()
     storage = StorageSpec(path="gs://elsewhere", existing_run="new")
     same = spec.model_copy(update={"name": "other", "storage": storage})
-
     assert preflight_key(changed(same, training={"steps": 7, "save_every_steps": 3})) == preflight_key(spec)
 
 
@@ -97,14 +84,8 @@ def test_name_storage_and_length_of_the_job_do_not_change_the_key() -> None:
     [
         {"training": {"global_batch": 64}},
         {"training": {"accumulation": 2}},
-        {"training": {"sequence_length": 64}},
         {"training": {"compute_dtype": "bfloat16"}},
-        {"training": {"remat": "full"}},
         {"training": {"attention": "fused"}},
-        {"training": {"gather_weights": "each-step"}},
-        {"training": {"ignored_token": 0}},
-        {"training": {"document_end": 1}},
-        {"compiler": {"compile": "quick"}},
         {"compiler": {"compiler_options": {"xla_new": 1}}},
         {"compiler": {"libtpu_args": {"megascale_debug_port": 8081}}},
         {"slices": {"topology": "2x8"}},
@@ -120,30 +101,11 @@ def test_what_changes_the_program_or_its_compilation_changes_the_key(sections: d
 def test_other_versions_change_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
     before = preflight_key(v6e_job())
     monkeypatch.setattr("workloads.preflight_result.version", lambda package: "another")
-
     assert preflight_key(v6e_job()) != before
-
-
-def test_the_folder_is_the_user_s_cache() -> None:
-    assert cache_folder({"XDG_CACHE_HOME": "/cache"}) == Path("/cache/tpu-multislice/preflight")
-    assert cache_folder({}) == Path.home() / ".cache/tpu-multislice/preflight"
-
-
-PUBLISHED_RATES = {"2x4": 7139, "4x4": 7243, "4x8": 7032, "8x8": 7247, "8x16": 7120, "16x16": 7207}
-"""Tokens per second and chip, which the same source has in addition to the seconds."""
-
-
-def test_seconds_and_batch_of_each_recipe_agree_with_its_published_rate() -> None:
-    known = load_calibration()
-
-    for recipe in known.recipes:
-        rate = recipe.sequences_per_chip * known.sequence_length / recipe.published_seconds
-        assert rate == pytest.approx(PUBLISHED_RATES[recipe.topology], rel=1e-3)
 
 
 def test_every_recipe_is_of_slices_that_there_are_and_no_faster_than_their_peak() -> None:
     known, model = load_calibration(), load_preset("llama-3.1-8b").model
-
     for recipe in known.recipes:
         shape = resolve(recipe.generation, recipe.topology)
         tokens = recipe.sequences_per_chip * known.sequence_length
@@ -154,5 +116,4 @@ def test_every_recipe_is_of_slices_that_there_are_and_no_faster_than_their_peak(
 def test_the_document_quotes_the_ratios() -> None:
     quoted = (ROOT / "docs" / "how-to" / "preflight.md").read_text()
     *most, last = [f"{recipe.ratio:.2f}" for recipe in load_calibration().recipes if recipe.ratio]
-
     assert f"{', '.join(most)} and {last}" in quoted

@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from infra.review.tables import tables
 
-from infra.review.answers import answers, submission_answers
+from infra.review.answers import answers, submission_answers, tables
 from infra.review.chip_tables import preflight_tables
 from infra.review.review import Known, Review, review
 from infra.review.table import WIDTH, as_text

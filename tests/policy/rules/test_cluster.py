@@ -1,4 +1,3 @@
-
 from policy.rule import Unknown
 from tests.policy.example import says
 from tests.policy.examples.plan import flex_start_pool, having, spot_pool, system_pool

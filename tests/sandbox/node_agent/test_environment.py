@@ -42,6 +42,9 @@ def test_doubling_every_dollar_protects_any_text(text: str) -> None:
 
 
 def test_a_variable_sees_those_before_it_and_wins_over_injected_ones() -> None:
+    # Substitutions of a shell are left to it.
+    me = container(command=["sh", "-c"], args=["echo $(date) $(WORD)"])
+    assert command_line(me, {"WORD": "hi"}) == ["sh", "-c", "echo $(date) hi"]
     entries = [
         {"name": "HOST", "value": "$(POD)-0"},
         {"name": "POD", "value": "mine"},
@@ -109,9 +112,7 @@ def test_a_resource_is_given_in_the_unit_asked_for(reference: Json, value: str) 
     assert variables({"name": "X", "valueFrom": {"resourceFieldRef": reference}}, resources=resources) == {"X": value}
 
 
-def test_arguments_are_expanded_and_shell_substitutions_are_not() -> None:
-    me = container(command=["sh", "-c"], args=["echo $(date) $(WORD)"])
-    assert command_line(me, {"WORD": "hi"}) == ["sh", "-c", "echo $(date) hi"]
+TOKEN = {"serviceAccountToken": {"path": "token", "expirationSeconds": 600}}
 
 
 def job_data(_kind: str, name: str) -> dict[str, bytes] | None:
@@ -126,27 +127,29 @@ def mount(volume: Json, folder: Path, path: str = "/mnt", **fields: object) -> P
     return made.source
 
 
+@pytest.mark.parametrize(
+    ("volume", "files"),
+    [
+        (
+            {"secret": {"secretName": "job", "items": [{"key": "spec.json", "path": "deep/job.json"}]}},
+            {"deep/job.json": "{}"},
+        ),
+        (
+            {"projected": {"sources": [{"configMap": {"name": "job"}}, TOKEN]}},
+            {"spec.json": "{}", "other": "1", "token": "token for 600 s"},
+        ),
+    ],
+    ids=["items choose and rename keys", "a projected volume joins its sources"],
+)
+def test_a_volume_has_these_files(volume: Json, files: dict[str, str], tmp_path: Path) -> None:
+    made = mount(volume, tmp_path)
+    found = {str(path.relative_to(made)): path.read_text() for path in made.rglob("*") if path.is_file()}
+    assert found == files
+
+
 def test_two_containers_share_an_empty_dir(tmp_path: Path) -> None:
     (mount({"emptyDir": {"medium": "Memory"}}, tmp_path) / "note").write_text("here")
     assert (mount({"emptyDir": {}}, tmp_path) / "note").read_text() == "here"
-
-
-def test_a_config_map_becomes_a_file_for_each_key(tmp_path: Path) -> None:
-    source = mount({"configMap": {"name": "job"}}, tmp_path)
-    assert {path.name: path.read_bytes() for path in source.iterdir()} == job_data("configmaps", "job")
-
-
-def test_items_choose_and_rename_keys(tmp_path: Path) -> None:
-    volume = {"secret": {"secretName": "job", "items": [{"key": "spec.json", "path": "deep/job.json"}]}}
-    made = mount(volume, tmp_path)
-    assert [path.relative_to(made) for path in made.rglob("*") if path.is_file()] == [Path("deep/job.json")]
-
-
-def test_a_projected_volume_joins_its_sources(tmp_path: Path) -> None:
-    token = {"serviceAccountToken": {"path": "token", "expirationSeconds": 600}}
-    made = mount({"projected": {"sources": [{"configMap": {"name": "job"}}, token]}}, tmp_path)
-    assert (made / "token").read_text() == "token for 600 s"
-    assert (made / "spec.json").exists()
 
 
 @pytest.mark.parametrize(

@@ -41,20 +41,6 @@ def get(site: Site, path: str, client: str | None = "apiserver-kubelet-client") 
         return response.read().decode()
 
 
-def test_the_api_server_reads_a_log_whole_or_its_tail(site: Site) -> None:
-    assert get(site, "/containerLogs/team/train-0/jax") == "one\ntwo\nthree\n"
-    assert get(site, "/containerLogs/team/train-0/jax?tailLines=2&follow=true") == "two\nthree\n"
-    assert get(site, "/containerLogs/team/train-0/jax?tailLines=0") == ""
-
-
-def test_the_log_of_the_run_before_is_kept(site: Site) -> None:
-    previous = log_file(site, "team_train-0_uid", "crashed", previous=True)
-    previous.write_text("crashed\n")
-    log_file(site, "team_train-0_uid", "crashed").write_text("runs\n")
-    assert get(site, "/containerLogs/team/train-0/crashed?previous=true") == "crashed\n"
-    assert get(site, "/containerLogs/team/train-0/crashed") == "runs\n"
-
-
 def test_a_client_without_certificate_is_refused(site: Site) -> None:
     with pytest.raises((ssl.SSLError, urllib.error.URLError, ConnectionError)):
         get(site, "/containerLogs/team/train-0/jax", client=None)
@@ -75,17 +61,6 @@ def test_anything_else_is_refused_with_a_sentence(site: Site, path: str, status:
         get(site, path)
     assert raised.value.code == status
     assert raised.value.read().decode()
-
-
-def test_following_gives_what_is_written_until_the_container_ends(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    log.write_text("old\n")
-    runs = iter([True, True, False])
-    blocks = log_blocks(log, LogTimes(tmp_path), Wanted(), lambda: next(runs))
-    assert next(blocks) == b"old\n"
-    with log.open("a") as file:
-        file.write("new\n")
-    assert list(blocks) == [b"new\n"]
 
 
 def test_a_log_is_read_from_a_moment_on_and_with_the_time_of_each_line(site: Site) -> None:
@@ -112,10 +87,12 @@ def test_lines_keep_their_times_however_often_and_from_wherever_they_are_read(tm
     assert again[1].endswith(b" five")
 
 
-def test_half_a_line_waits_for_its_other_half_while_the_container_runs(tmp_path: Path) -> None:
+def test_following_gives_whole_lines_as_they_are_written_and_the_rest_when_the_container_ends(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    log.write_text("whole\nha")
-    runs = iter([True, False])
+    log.write_text("old\nha")
+    runs = iter([True, True, False])
     blocks = log_blocks(log, LogTimes(tmp_path), Wanted(), lambda: next(runs))
-    assert next(blocks) == b"whole\n"
-    assert list(blocks) == [b"ha"]
+    assert next(blocks) == b"old\n"
+    with log.open("a") as file:
+        file.write("lf\nend")
+    assert b"".join(blocks) == b"half\nend"

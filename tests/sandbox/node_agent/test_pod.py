@@ -10,7 +10,6 @@ from sandbox.node_agent.pod import (
     pod_status,
     running,
     terminated,
-    waiting,
 )
 from tests.sandbox.node_agent.pods import container, pod
 
@@ -34,17 +33,6 @@ def status(of: Pod, states: dict[str, Json | ContainerRecord], *, final: bool) -
 
 def conditions(found: dict[str, Any]) -> dict[str, str]:
     return {condition["type"]: condition["status"] for condition in found["conditions"]}
-
-
-def test_a_running_pod_is_ready_at_its_own_address() -> None:
-    found = status(pod(), {"main": running(START)}, final=False)
-    assert found["phase"] == "Running"
-    assert (found["podIP"], found["hostIP"], found["startTime"]) == (
-        "127.201.1.1",
-        "127.201.0.1",
-        "2026-01-01T12:00:00Z",
-    )
-    assert conditions(found) == {"Initialized": "True", "Ready": "True", "ContainersReady": "True"}
 
 
 @pytest.mark.parametrize(("codes", "phase"), [([0, 0], "Succeeded"), ([0, 3], "Failed"), ([-9, 0], "Failed")])
@@ -76,25 +64,12 @@ def test_a_condition_keeps_the_time_of_its_last_change() -> None:
     assert times["ContainersReady"] == "2026-01-01T12:00:05Z"
 
 
-def test_a_pod_runs_on_while_its_container_waits_for_its_next_start() -> None:
-    crashed = ContainerRecord(waiting("CrashLoopBackOff", "back-off"), ended(1), restarts=2)
-    found = status(pod(restartPolicy="OnFailure"), {"main": crashed}, final=False)
-    assert (found["phase"], conditions(found)["Ready"]) == ("Running", "False")
-    (container_status,) = found["containerStatuses"]
-    assert (container_status["restartCount"], container_status["lastState"]) == (2, ended(1))
-
-
 def test_a_sidecar_counts_as_soon_as_it_has_started_and_its_readiness_is_the_pods() -> None:
     me = pod(initContainers=[container("proxy", restartPolicy="Always")])
     for begun, ready, expected in ((False, False, "False"), (True, False, "True"), (True, True, "True")):
         proxy = ContainerRecord(running(START), started=begun, ready=ready)
         found = conditions(status(me, {"proxy": proxy, "main": running(END)}, final=False))
         assert (found["Initialized"], found["Ready"]) == (expected, str(ready))
-
-
-def test_the_end_of_a_sidecar_does_not_decide_about_the_pod() -> None:
-    me = pod(initContainers=[container("proxy", restartPolicy="Always")])
-    assert status(me, {"proxy": ended(-15), "main": ended(0)}, final=True)["phase"] == "Succeeded"
 
 
 @pytest.mark.parametrize(

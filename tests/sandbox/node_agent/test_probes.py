@@ -30,20 +30,16 @@ def test_a_container_without_a_sign_of_life_is_ended(begin: Begin, kind: str, ac
     assert trial.api.state()["state"]["terminated"]["exitCode"] == 128 + signal.SIGTERM
 
 
-def test_one_that_does_not_heed_sigterm_is_killed_after_its_grace(begin: Begin) -> None:
-    deaf = script("trap '' TERM; while :; do sleep 0.1; done", livenessProbe=_runs("false"))
-    trial = begin(pod(containers=[deaf], terminationGracePeriodSeconds=0.2))
-    trial.until_ended()
-    assert trial.api.state()["state"]["terminated"]["exitCode"] == 128 + signal.SIGKILL
-
-
-def test_a_container_is_alive_as_long_as_its_probes_pass(begin: Begin, tmp_path: Path) -> None:
+def test_a_container_has_started_and_is_alive_as_long_as_its_probes_pass(begin: Begin, tmp_path: Path) -> None:
     sign, count = tmp_path / "alive", tmp_path / "asked"
     alive = ("sh", "-c", f"echo >> {count}; test -e {sign}")
     patient = _runs(*alive, failureThreshold=1000)
     trial = begin(pod(containers=[script("exec sleep 600", startupProbe=patient, livenessProbe=_runs(*alive))]))
     trial.until(lambda: count.exists() and len(count.read_text()) > 3)
+    assert (trial.api.conditions["Ready"], trial.api.state()["started"]) == ("False", False)
     sign.touch()
+    trial.until(lambda: trial.api.state()["started"])
+    assert trial.api.conditions["Ready"] == "True"
     asked = len(count.read_text())
     trial.until(lambda: len(count.read_text()) > asked + 3)
     assert trial.api.phases[-1] == "Running"
@@ -71,17 +67,6 @@ def test_a_container_is_ready_while_its_readiness_probe_passes(begin: Begin, tmp
         made()
         trial.until(lambda expected=expected: trial.api.conditions["Ready"] == expected)
     assert set(trial.api.phases) == {"Running"}
-
-
-def test_a_container_has_started_when_its_startup_probe_passes(begin: Begin, tmp_path: Path) -> None:
-    sign = tmp_path / "up"
-    probe = _runs("test", "-e", str(sign), failureThreshold=1000)
-    trial = begin(pod(containers=[script("exec sleep 600", startupProbe=probe)]))
-    trial.until_running()
-    assert (trial.api.conditions["Ready"], trial.api.state()["started"]) == ("False", False)
-    sign.touch()
-    trial.until(lambda: trial.api.state()["started"])
-    assert trial.api.conditions["Ready"] == "True"
 
 
 def test_a_request_has_the_path_and_headers_of_its_probe(begin: Begin) -> None:

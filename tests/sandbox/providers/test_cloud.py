@@ -17,17 +17,6 @@ BUCKET = "gcp:storage/bucket:Bucket"
 FIREWALL = "gcp:compute/firewall:Firewall"
 
 
-def test_a_kept_resource_is_found_listed_and_removed(tmp_path: Path) -> None:
-    cloud = Cloud(tmp_path / "cloud")
-    cloud.keep(BUCKET, "a/b", {"name": "b"})
-    cloud.keep("gcp:storage/bucketIAMMember:BucketIAMMember", "b/r/m", {"role": "r"})
-    assert cloud.find(BUCKET, "a/b") == {"name": "b"}
-    assert list(cloud.every(BUCKET)) == [("a/b", {"name": "b"})]
-    cloud.remove(BUCKET, "a/b")
-    cloud.remove(BUCKET, "a/b")
-    assert cloud.find(BUCKET, "a/b") is None
-
-
 def test_ids_that_read_alike_are_kept_apart(tmp_path: Path) -> None:
     cloud = Cloud(tmp_path)
     cloud.keep(BUCKET, "one/name", {"n": 1})
@@ -36,18 +25,9 @@ def test_ids_that_read_alike_are_kept_apart(tmp_path: Path) -> None:
     assert cloud.find(BUCKET, "two/name") == {"n": 2}
 
 
-def test_a_file_edited_by_hand_is_what_the_cloud_says(tmp_path: Path) -> None:
-    cloud = Cloud(tmp_path)
-    cloud.keep(BUCKET, "b", {"versioning": "on"})
-    (file,) = tmp_path.iterdir()
-    file.write_text(file.read_text().replace('"on"', '"off"'))
-    assert cloud.find(BUCKET, "b") == {"versioning": "off"}
-
-
 SLICE: Json = {
     "nodeCount": 4,
     "placementPolicy": {"type": "COMPACT", "tpuTopology": "4x4"},
-    "networkConfig": {"enablePrivateNodes": True, "additionalNodeNetworkConfigs": [{"network": "second"}]},
     "nodeConfig": {
         "machineType": "ct6e-standard-4t",
         "spot": False,
@@ -85,39 +65,22 @@ def effect(resource_type: str, before: Json, after: Json) -> str:
     [
         ("nodeConfig.spot", True, "replaced"),
         ("nodeConfig.spot", None, "nothing"),
-        ("nodeConfig.flexStart", False, "nothing"),
         ("nodeConfig.oauthScopes", ["a", "b"], "replaced"),
         ("nodeConfig.oauthScopes", None, "nothing"),
         ("nodeConfig.reservationAffinity", None, "replaced"),
-        ("nodeConfig.secondaryBootDisks", [{"diskImage": "image"}], "replaced"),
-        ("nodeConfig.shieldedInstanceConfig", {"enableSecureBoot": True}, "replaced"),
         ("nodeConfig.confidentialNodes", {"enabled": True}, "in place"),
         ("nodeConfig.confidentialNodes", {"enabled": True, "confidentialInstanceType": "TDX"}, "replaced"),
-        ("nodeConfig.advancedMachineFeatures", {"performanceMonitoringUnit": "STANDARD"}, "replaced"),
         ("nodeConfig.machineType", "ct6e-standard-8t", "in place"),
-        ("nodeConfig.machineType", None, "nothing"),
-        ("nodeConfig.labels.team", "b", "in place"),
         ("nodeConfig.labels.team", None, "in place"),
         ("nodeConfig.labels", None, "nothing"),
-        ("nodeConfig.resourceLabels.team", "b", "in place"),
         ("nodeConfig.resourceLabels", None, "shows again"),
         ("nodeConfig.taints", None, "in place"),
-        ("nodeConfig.gpudirectStrategy", "RDMA", "shows again"),
         ("nodeConfig", None, "replaced"),
         ("nodeCount", 8, "in place"),
         ("nodeCount", None, "nothing"),
-        ("initialNodeCount", 4, "replaced"),
-        ("autoscaling", {"maxNodeCount": 4}, "in place"),
         ("queuedProvisioning", {"enabled": True}, "replaced"),
-        ("maintenancePolicies", [{"exclusionUntilEndOfSupports": [{"enabled": True}]}], "shows again"),
-        ("networkConfig.enablePrivateNodes", False, "in place"),
-        ("networkConfig.additionalNodeNetworkConfigs", None, "replaced"),
-        ("networkConfig.podRange", "pods", "replaced"),
-        ("networkConfig", None, "nothing"),
         ("placementPolicy", None, "replaced"),
         ("placementPolicy.tpuTopology", "4x8", "shows again"),
-        ("placementPolicy.type", "", "shows again"),
-        ("placementPolicy.policyName", "policy", "replaced"),
     ],
 )
 def test_a_change_of_a_node_pool_does_what_it_does_on_gke(path: str, value: object, expected: str) -> None:
@@ -131,13 +94,8 @@ def test_a_change_of_a_node_pool_does_what_it_does_on_gke(path: str, value: obje
         ({}, {"ipAllocationPolicy": {"stackType": "IPV4"}}, "replaced"),
         ({"ipAllocationPolicy": {"stackType": "IPV4"}}, {}, "nothing"),
         ({"privateClusterConfig": {}}, {"privateClusterConfig": {"masterIpv4CidrBlock": "10.0.0.0/28"}}, "replaced"),
-        ({"privateClusterConfig": {}}, {"privateClusterConfig": {"enablePrivateNodes": True}}, "in place"),
-        ({"controlPlaneEndpointsConfig": {}}, {}, "nothing"),
-        ({}, {"enableMultiNetworking": True}, "in place"),
         ({"enableFqdnNetworkPolicy": False}, {"enableFqdnNetworkPolicy": True}, "in place"),
         ({"enableFqdnNetworkPolicy": True}, {"enableFqdnNetworkPolicy": False}, "replaced"),
-        ({"enableL4IlbSubsetting": True}, {"enableL4IlbSubsetting": False}, "replaced"),
-        ({"maintenancePolicy": {}}, {}, "in place"),
         ({"nodeConfig": {}}, {"nodeConfig": {"spot": True}}, "replaced"),
     ],
 )
@@ -151,10 +109,7 @@ def test_a_change_of_a_cluster_does_what_it_does_on_gke(before: Json, after: Jso
         (FIREWALL, "direction", "EGRESS", "replaced"),
         (FIREWALL, "direction", None, "nothing"),
         (FIREWALL, "network", "other", "in place"),
-        (FIREWALL, "name", "other", "replaced"),
         (RESOURCE_POLICY, "name", "other", "in place"),
-        (RESOURCE_POLICY, "region", "us-east1", "replaced"),
-        (RESOURCE_POLICY, "workloadPolicy.acceleratorTopology", "4x8", "replaced"),
         (RESOURCE_POLICY, "workloadPolicy", None, "replaced"),
         (RESOURCE_POLICY, "workloadPolicy", {}, "replaced"),
     ],
@@ -250,13 +205,10 @@ CONSTANTS = {
 
 @pytest.fixture(scope="module")
 def pools() -> list[Registration]:
-    """One slice of every shape, of every capacity, and one with whatever else a group can have."""
+    """A slice of every shape, one of every capacity, and one with whatever else a group can have."""
     values = stack_values("dev")
-    groups = {
-        f"{shape}-{capacity}": {"count": 1, **SHAPES[shape], **CAPACITIES[capacity]}
-        for shape in SHAPES
-        for capacity in CAPACITIES
-    }
+    pairs = [*((shape, "plain") for shape in SHAPES), *(("flat", capacity) for capacity in CAPACITIES)]
+    groups = {f"{one}-{other}": {"count": 1, **SHAPES[one], **CAPACITIES[other]} for one, other in pairs}
     groups["more"] = groups["flat-plain"] | MORE
     (job_group,) = values["slices"]
     values["slices"] |= groups

@@ -10,7 +10,6 @@ from sandbox.providers.values import UNKNOWN, Secret, merge
 from sandbox.site import Site
 
 ACCOUNT = "gcp:serviceaccount/account:Account"
-BUDGET = "gcp:billing/budget:Budget"
 DNS = {"endpoint": "127.64.0.1:6443"}
 NETWORK = "gcp:compute/network:Network"
 SEED = b"\x01\x02\x03\x04\x05"
@@ -37,19 +36,6 @@ def test_a_resource_without_a_name_is_named_and_keeps_it(plugin: GcpPlugin) -> N
     assert named == {"name": "net-0102030"}
     assert plugin.check(urn(NETWORK, "net"), named, {}, b"other") == named
     assert plugin.check(urn(NETWORK, "net"), named, {"name": "mine"}, SEED) == {"name": "mine"}
-
-
-def test_another_amount_changes_a_budget_in_place_and_another_account_needs_a_new_one(plugin: GcpPlugin) -> None:
-    inputs = {
-        "billingAccount": "012345-6789AB-CDEF01",
-        "displayName": "dev",
-        "amount": {"specifiedAmount": {"units": "5"}},
-    }
-    budget = created(plugin, BUDGET, inputs)
-    assert budget.id == "billingAccounts/012345-6789AB-CDEF01/budgets/dev"
-    more = plugin.diff(budget, inputs | {"amount": {"specifiedAmount": {"units": "6"}}})
-    assert ([change.path for change in more.changes], more.replaces) == (["amount.specifiedAmount.units"], frozenset())
-    assert plugin.diff(budget, inputs | {"billingAccount": "A"}).replaces == {"billingAccount"}
 
 
 def test_what_the_cloud_computes_is_unknown_in_a_preview_and_known_after(plugin: GcpPlugin) -> None:
@@ -104,12 +90,6 @@ def test_a_new_topology_without_another_change_is_an_update_that_shows_every_tim
     # After the update the inputs hold the new value, the state what the API still says.
     after = Resource(urn(NODE_POOL), "id", merge(pool().inputs, change), pool().state)
     assert [found.path for found in plugin.diff(after, after.inputs).changes] == ["placementPolicy.tpuTopology"]
-
-
-def test_a_replaced_pool_of_the_same_name_is_deleted_first(plugin: GcpPlugin) -> None:
-    found = diff(plugin, pool(), {"nodeConfig": {"spot": True}})
-    assert found.replaces == {"nodeConfig"}
-    assert found.same_name
 
 
 def test_a_computed_value_is_no_difference_and_a_removed_input_is(plugin: GcpPlugin) -> None:

@@ -5,10 +5,8 @@ import pytest
 from infra.cluster.kubernetes import Json
 from sandbox.providers import manifests
 from sandbox.providers.manifests import (
-    is_forced,
     poll,
     requirement,
-    taken_over,
 )
 from sandbox.providers.plugin import Refusal, Resource
 from sandbox.providers.values import UNKNOWN, Secret
@@ -38,20 +36,13 @@ def test_an_object_that_is_imported_is_what_id_and_type_say() -> None:
     }
 
 
-def test_the_engine_keeps_an_object_without_its_bookkeeping() -> None:
+def test_an_object_is_kept_without_its_bookkeeping_and_read_as_a_program_would_have_written_it() -> None:
     assert "managedFields" not in manifests.state(LIVE, {})["metadata"]
     assert manifests.state(LIVE, {})["data"] == {"a": "1"}
+    written = {key: value for key, value in LIVE.items() if key != "status"}
+    assert manifests.as_written(LIVE) == written | {"metadata": {"name": "n", "namespace": "team"}}
     definition = {**LIVE, "kind": "CustomResourceDefinition", "spec": {"group": "kueue.x-k8s.io"}}
     assert "spec" not in manifests.state(definition, {})
-
-
-def test_an_object_is_as_a_program_would_have_written_it() -> None:
-    assert manifests.as_written(LIVE) == {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": "n", "namespace": "team"},
-        "data": {"a": "1"},
-    }
 
 
 def test_what_holds_an_object_is_named_until_another_one_has_its_name() -> None:
@@ -62,45 +53,6 @@ def test_what_holds_an_object_is_named_until_another_one_has_its_name() -> None:
     assert manifests.still_there(None, LIVE) == ""
 
 
-OWN = "pulumi-kubernetes-1a2b3c4d"
-
-
-def entry(manager: str, operation: str, *fields: str, **more: str) -> Json:
-    return {
-        "manager": manager,
-        "operation": operation,
-        "fieldsV1": {"f:data": {f"f:{name}": {} for name in fields}},
-    } | more
-
-
-def live(*entries: Json) -> Json:
-    return {"metadata": {"managedFields": [*entries]}}
-
-
-def test_what_the_creator_and_kubectl_wrote_becomes_the_objects_own() -> None:
-    others = [entry("kueue", "Update", "c"), entry("pulumi-kubernetes", "Update", "d", subresource="status")]
-    taken = [entry("pulumi-kubernetes", "Update", "a"), entry("kubectl-patch", "Update", "b")]
-    assert taken_over(live(*others, *taken), OWN) == [*others, entry(OWN, "Apply", "a", "b")]
-    owned = [entry(OWN, "Apply", "x"), entry("kubectl", "Apply", "y")]
-    assert taken_over(live(*owned, *others), OWN) == [*others, entry(OWN, "Apply", "x", "y")]
-
-
-def test_nothing_is_taken_from_other_programs_or_from_another_apply_of_pulumi() -> None:
-    others = [entry("python-urllib3", "Update", "a"), entry("pulumi-kubernetes-ffffffff", "Apply", "b")]
-    assert taken_over(live(*others, entry(OWN, "Apply", "c")), OWN) is None
-
-
-def test_fields_of_others_are_taken_where_the_object_says_so_and_in_previews_of_its_first_update() -> None:
-    plain: Json = {"metadata": {}}
-    ours: Json = {"metadata": {"annotations": {"pulumi.com/patchForce": "true"}}}
-    created, updated = live(entry("pulumi-kubernetes", "Update", "a")), live(entry(OWN, "Apply", "a"))
-    assert is_forced(ours, updated, preview=False)
-    assert is_forced(plain, created, preview=True)
-    assert not is_forced(plain, created, preview=False)
-    assert not is_forced(plain, updated, preview=True)
-    assert is_forced(plain, live(), preview=False)
-
-
 def manifest(kind: str, **annotations: str) -> dict[str, Any]:
     return {"kind": kind, "metadata": {"annotations": {f"pulumi.com/{key}": text for key, text in annotations.items()}}}
 
@@ -109,10 +61,6 @@ def unmet(inputs: dict[str, Any], live: dict[str, Any]) -> str:
     check = requirement(inputs)
     assert check is not None
     return check({"metadata": {"generation": 1}, **live})
-
-
-def test_a_custom_resource_is_awaited_only_on_request() -> None:
-    assert requirement(manifest("JobSet")) is None
 
 
 ACTIVE, INACTIVE = (
@@ -136,6 +84,7 @@ OLD = {"metadata": {"generation": 2}, "status": {"observedGeneration": 1, **ACTI
     ],
 )
 def test_an_object_is_awaited_as_its_annotation_says(expression: str, live: Json, lack: str) -> None:
+    assert requirement(manifest("JobSet")) is None
     assert unmet(manifest("X", waitFor=expression), live) == lack
 
 

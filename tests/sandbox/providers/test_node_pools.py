@@ -51,17 +51,14 @@ def test_a_tpu_node_carries_the_labels_of_gke_offers_its_chips_and_names_its_kub
     assert status["daemonEndpoints"]["kubeletEndpoint"]["Port"] == SITE.kubelet_port
 
 
-def test_the_tpu_taint_is_there_once_whether_declared_or_not() -> None:
+def test_a_tpu_node_has_its_taint_once_and_a_cpu_node_nothing_of_a_tpu() -> None:
     taint = {"key": "google.com/tpu", "value": "present", "effect": "NoSchedule"}
-    assert nodes(TPU, SITE)[0]["spec"]["taints"] == [taint]
-    assert nodes(replace(TPU, taints=()), SITE)[0]["spec"]["taints"] == [taint]
-
-
-def test_a_cpu_node_has_nothing_of_a_tpu() -> None:
+    for pool in (TPU, replace(TPU, taints=())):
+        assert nodes(pool, SITE)[0]["spec"]["taints"] == [taint]
     node = nodes(CPU, SITE)[0]
+    assert node["spec"]["taints"] == []
     assert "google.com/tpu" not in node["status"]["allocatable"]
     assert not [label for label in node["metadata"]["labels"] if "tpu-" in label and label != NODE_LABEL]
-    assert node["spec"]["taints"] == []
 
 
 def test_every_node_has_a_name_of_its_own_and_keeps_it() -> None:
@@ -100,6 +97,7 @@ SLICE = {
 }
 IRONWOOD = {**SLICE, "nodeConfig": {"machineType": "tpu7x-standard-4t"}, "nodeCount": 4}
 IRONWOOD_PLACEMENT = {"type": "", "policyName": "p", "tpuTopology": "2x2x4"}
+OTHER_POLICY = {"name": "p", "workloadPolicy": {"acceleratorTopology": "2x2x2"}}
 POLICY = {"name": "p", "workloadPolicy": {"type": "HIGH_THROUGHPUT", "acceleratorTopology": "2x2x4"}}
 
 
@@ -181,38 +179,29 @@ def reserved(**change: object) -> Json:
 
 
 @pytest.mark.parametrize(
-    ("properties", "message"),
+    ("properties", "message", "policy"),
     [
         (
             SLICE | {"nodeCount": 8},
             "Google Compute Engine: Invalid value for field 'resource.resizeBy': '8'. Requested invalid target size '8'"
             " for a Managed Instance Group in the gang mode of size '4'. Should be equal to the gang size.",
+            None,
         ),
-        (TWO_ZONES | {"nodeCount": 4}, "'8'"),
-        (BARE | {"placementPolicy": {"type": "COMPACT"}}, "without a topology"),
-        (BARE | LABELLED, 'needs placement_policy with type "COMPACT" and tpu_topology "4x4"'),
-        (IRONWOOD | {"placementPolicy": COMPACT}, "Use workload policy instead."),
-        (SLICE | {"nodeLocations": ["us-east1-b"]}, "us-east1-b"),
-        (
-            FLEXIBLE | {"autoscaling": {"totalMaxNodeCount": 4}},
-            'Maximum node count 0 is not a valid size of TPU pod slice with topology "4x4"',
-        ),
-        (reserved(values=[]), "exactly one value"),
-        (reserved(values=["chips", "more"]), "exactly one value"),
-        (reserved(key=""), "exactly one value"),
-        *((merge(SLICE, change), message) for change, message in WRONG_SLICES),
-        *((merge(FLEX, change), message) for change, message in WRONG_FLEX_STARTS),
+        (TWO_ZONES | {"nodeCount": 4}, "'8'", None),
+        (BARE | {"placementPolicy": {"type": "COMPACT"}}, "without a topology", None),
+        (BARE | LABELLED, 'needs placement_policy with type "COMPACT" and tpu_topology "4x4"', None),
+        (IRONWOOD | {"placementPolicy": COMPACT}, "Use workload policy instead.", None),
+        (IRONWOOD | {"placementPolicy": IRONWOOD_PLACEMENT}, "differs", OTHER_POLICY),
+        (SLICE | {"nodeLocations": ["us-east1-b"]}, "us-east1-b", None),
+        (FLEXIBLE | {"autoscaling": {"totalMaxNodeCount": 4}}, "Maximum node count 0 is not a valid size", None),
+        *((reserved(**change), "exactly one value", None) for change in ({"values": ["chips", "more"]}, {"key": ""})),
+        *((merge(SLICE, change), message, None) for change, message in WRONG_SLICES),
+        *((merge(FLEX, change), message, None) for change, message in WRONG_FLEX_STARTS),
     ],
 )
-def test_what_gke_refuses_is_refused_in_its_words(properties: Json, message: str) -> None:
+def test_what_gke_refuses_is_refused_in_its_words(properties: Json, message: str, policy: Json | None) -> None:
     with pytest.raises(Refusal, match=re.escape(message)):
-        require_valid(properties, CLUSTER, None)
-
-
-def test_ironwood_needs_a_workload_policy_of_its_own_topology() -> None:
-    other = {**POLICY, "workloadPolicy": {"acceleratorTopology": "2x2x2"}}
-    with pytest.raises(Refusal, match="differs"):
-        require_valid(IRONWOOD | {"placementPolicy": IRONWOOD_PLACEMENT}, CLUSTER, other)
+        require_valid(properties, CLUSTER, policy)
 
 
 def test_a_flex_start_slice_is_accepted_and_has_no_nodes() -> None:

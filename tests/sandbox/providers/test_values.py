@@ -51,19 +51,10 @@ def test_secrets_are_put_back_where_the_inputs_had_them() -> None:
     assert reveal(conceal(live, like)) == live
 
 
-def test_unknown_values_are_found_inside_secrets_and_lists() -> None:
-    assert has_unknown({"a": [Secret({"b": UNKNOWN})]})
-    assert not has_unknown({"a": [Secret({"b": "known"})]})
-
-
 def test_merging_keeps_what_only_one_side_has() -> None:
     computed = {"endpoints": {"dns": {"endpoint": "x"}}, "id": "1"}
     given = {"endpoints": {"dns": {"external": True}}}
     assert merge(computed, given) == {"endpoints": {"dns": {"endpoint": "x", "external": True}}, "id": "1"}
-
-
-def test_unknown_leaves_keep_the_objects() -> None:
-    assert unknown_leaves({"a": {"b": "x"}, "c": "y"}) == {"a": {"b": UNKNOWN}, "c": UNKNOWN}
 
 
 WRITTEN = {"spec": {"tolerations": [{"key": "a"}], "nodeSelector": {"x": "1"}}}
@@ -99,9 +90,12 @@ def test_a_live_value_is_read_as_the_program_wrote_it(live: Any, written: Any, a
 def test_values_come_off_the_wire_as_they_went_on() -> None:
     value = {"int": 4, "float": 0.5, "flag": True, "list": [1, "x"], "secret": Secret({"key": "v"}), "later": UNKNOWN}
     assert plain_object(wire_object(value)) == value
+    whole = plain_object(wire_object({"count": 4.0, "unset": None}))
+    assert whole == {"count": 4}
+    assert isinstance(whole["count"], int)
 
 
-def test_whole_numbers_are_integers_and_nulls_in_objects_are_unset() -> None:
-    struct = wire_object({"count": 4.0, "unset": None})
-    assert plain_object(struct) == {"count": 4}
-    assert isinstance(plain_object(struct)["count"], int)
+def test_unknown_values_are_found_inside_secrets_and_lists_and_keep_their_objects() -> None:
+    assert has_unknown({"a": [Secret({"b": UNKNOWN})]})
+    assert not has_unknown({"a": [Secret({"b": "known"})]})
+    assert unknown_leaves({"a": {"b": "x"}, "c": "y"}) == {"a": {"b": UNKNOWN}, "c": UNKNOWN}

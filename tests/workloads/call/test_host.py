@@ -1,7 +1,6 @@
 """Calls as the image runs them: real processes, joined by JAX, on CPU devices."""
 
 import signal
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -74,17 +73,6 @@ def test_modules_of_the_project_are_found_in_the_folders_that_were_shipped(tmp_p
 
     called = carried_out(submitted(tmp_path / "call", read, ships=[package]), tmp_path / "logs")
     assert called.result() == (1, "hello")
-
-
-@pytest.mark.complete
-def test_a_result_that_cannot_travel_is_refused_by_name(tmp_path: Path) -> None:
-    def trained() -> dict[str, Any]:
-        return {"loss": 1.0, "state": [threading.Lock()]}
-
-    called = carried_out(submitted(tmp_path / "call", trained), tmp_path / "logs")
-    assert called.codes == [ExitCode.FUNCTION_RAISED]
-    with pytest.raises(ValueError, match=r"its value cannot be sent back:\nthe result\['state'\]\[0\] is a lock"):
-        called.result()
 
 
 def test_a_function_that_takes_too_long_is_ended_and_shown_where_it_was(tmp_path: Path) -> None:

@@ -125,10 +125,6 @@ def test_a_folder_gives_the_files_of_a_split_in_the_order_of_their_names(
         memory.rm("/hub", recursive=True)
 
 
-def test_a_file_is_taken_whatever_its_name(tmp_path: Path) -> None:
-    assert data_files(written(tmp_path / "test.py", b""), "train") == [str(tmp_path / "test.py")]
-
-
 def test_a_folder_without_the_split_names_those_that_it_has(tmp_path: Path) -> None:
     for name in ("test-0.parquet", "dev.jsonl"):
         (tmp_path / name).write_text("")
@@ -136,6 +132,8 @@ def test_a_folder_without_the_split_names_those_that_it_has(tmp_path: Path) -> N
         DataFault, match="expected files of the split 'train' in .*, got splits: dev, test; choose another"
     ):
         data_files(str(tmp_path), "train")
+    # A file is taken whatever its name.
+    assert data_files(str(tmp_path / "dev.jsonl"), "train") == [str(tmp_path / "dev.jsonl")]
     (tmp_path / "nothing").mkdir()
     with pytest.raises(DataFault, match="got splits: none"):
         data_files(str(tmp_path / "nothing"), "train")
@@ -150,15 +148,6 @@ def pieces(fields: Turns, record: Any) -> list[Piece]:
 
 def message(role: str, content: str) -> dict[str, str]:
     return {"role": role, "content": content}
-
-
-def test_a_prompt_is_not_learned_and_its_completion_is() -> None:
-    fields = Turns(("question", "answer"), "{content}", begin="^")
-    assert pieces(fields, {"question": "1 + 1", "answer": "2"}) == [
-        Piece(b"^", learned=False, special=True),
-        Piece(b"1 + 1", learned=False),
-        Piece(b"2"),
-    ]
 
 
 def test_of_messages_the_answers_and_what_ends_them_are_learned() -> None:
@@ -198,10 +187,3 @@ def test_a_file_of_plain_text_has_no_prompts(tmp_path: Path) -> None:
     (tmp_path / "some.txt").write_text("x")
     with pytest.raises(DataFault, match=r"some.txt: expected records in .jsonl, .*, got plain text"):
         list(read_pieces(str(tmp_path / "some.txt"), CHAT))
-
-
-def test_each_line_of_json_is_a_conversation(tmp_path: Path) -> None:
-    lines = [json.dumps({"messages": [message("assistant", word)]}) for word in ("one", "two")]
-    (tmp_path / "some.jsonl").write_text("\n".join(lines))
-    found = [piece.text for piece in read_pieces(str(tmp_path / "some.jsonl"), CHAT) if not piece.special]
-    assert found == [b"one", b"", b"two", b""]

@@ -79,24 +79,6 @@ def test_a_missing_input_is_reported_before_anything_is_written(tmp_path: Path) 
 
 
 @pytest.mark.costs(cpu_seconds=15)
-def test_several_processes_write_what_one_writes(tmp_path: Path) -> None:
-    inputs = [*two_files(tmp_path), *two_files(tmp_path)]
-    requests = [
-        replace(request(tmp_path, *inputs), output=str(tmp_path / f"by-{count}"), processes=count, file_bytes=20)
-        for count in (1, 2)
-    ]
-    seen: list[Progress] = []
-    one, two = (prepare(asked, ByteEncoder(), seen.append) for asked in requests)
-    assert one == two
-    assert [file.tokens for file in one.files] == [20, 20]
-    assert one.documents == 6
-    assert seen[-1] == Progress(4, 6, 40)
-    assert [path.read_bytes() for path in sorted(Path(requests[0].output).iterdir())] == [
-        path.read_bytes() for path in sorted(Path(requests[1].output).iterdir())
-    ]
-
-
-@pytest.mark.costs(cpu_seconds=15)
 def test_an_input_that_cannot_be_used_ends_all_processes(tmp_path: Path) -> None:
     broken = tmp_path / "broken.jsonl"
     broken.write_text("{}")
@@ -137,10 +119,13 @@ def test_conversations_are_whole_in_rows_and_their_prompts_are_marked(tmp_path: 
 @pytest.mark.costs(cpu_seconds=15)
 def test_several_processes_pack_what_one_packs(tmp_path: Path) -> None:
     asked = replace(conversations(tmp_path, sequence_length=7, times=2), file_bytes=1)
+    seen: list[Progress] = []
     one = prepared(asked)
-    two = prepared(replace(asked, output=str(tmp_path / "2"), processes=2))
+    two = prepare(replace(asked, output=str(tmp_path / "2"), processes=2), ByteEncoder(), seen.append)
     assert one == two
+    assert len(one.files) == 2
     assert all(file.tokens % 8 == 0 for file in one.files)
+    assert (seen[-1].files, seen[-1].documents) == (2, 6)
 
 
 def test_the_input_is_never_in_memory_as_a_whole(tmp_path: Path) -> None:

@@ -29,9 +29,7 @@ def test_an_array_is_named_by_what_makes_it() -> None:
         # The compiler's own instruction has no name, but its operand has.
         "%gathered = f32[16,512] all-gather(%scores)",
     )
-
     found = biggest_arrays(text, live_ranges(**{"scores{}": GIB, "gathered{}": GIB // 2}))
-
     assert found == (
         BigArray(what="backward, scores", shape="f32[4,8192,8192]", gib=1.0),
         BigArray(what="backward, scores", shape="f32[16,512]", gib=0.5),
@@ -42,7 +40,6 @@ def test_the_training_state_is_one_row_and_equal_arrays_are_another() -> None:
     state = [f"%p{index} = f32[64] parameter({index}), {named(f'state.optimizer[{index}]')}" for index in range(3)]
     state.append(f"%w = bf16[64] parameter(3), {named("frozen['blocks']['gate']")}")
     twins = [f"%t{index} = f32[32] negate(%p0), {named('jit(f)/jvp()/neg')}" for index in range(2)]
-
     found = biggest_arrays(
         HEAD + entry(*state, *twins),
         live_ranges(
@@ -51,7 +48,6 @@ def test_the_training_state_is_one_row_and_equal_arrays_are_another() -> None:
             **{"w{}": GIB},
         ),
     )
-
     assert [(each.what, each.shape, each.gib) for each in found] == [
         ("training state", "3 arrays", 3.0),
         ("forward, neg", "2 x f32[32]", 2.0),
@@ -68,11 +64,9 @@ def test_what_a_loop_carries_is_named_by_what_fills_it() -> None:
     body, condition = computations.split("%layers_condition")
     computations = f"{body}%layers_condition{condition.replace('carried', 'asked')}"
     run = run.replace("(s32[]) while", "(s32[], f32[3,64]) while")
-
     found = biggest_arrays(
         HEAD + computations + entry(begin, run), live_ranges(**{"carried{1}": GIB, "layers{1}": GIB})
     )
-
     assert found == (BigArray(what="forward, kept", shape="2 x f32[3,64]", gib=2.0),)
 
 

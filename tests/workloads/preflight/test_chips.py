@@ -45,9 +45,7 @@ def test_traffic_leaves_by_the_links_of_the_chips_with_the_fewest(
 def test_libtpu_describes_as_many_devices_as_the_plan_has(generation: str, topology: str) -> None:
     pytest.importorskip("libtpu")
     slices = slices_of(generation, topology, 2)
-
     devices = describe_devices(slices, {})
-
     assert len(devices) == slices.devices
     assert len({device.process_index for device in devices}) == slices.count * slices.hosts
 
@@ -63,6 +61,5 @@ def test_libtpu_describes_as_many_devices_as_the_plan_has(generation: str, topol
 def test_slices_that_nothing_can_be_compiled_for_are_refused(changes: dict[str, object], fault: str) -> None:
     pytest.importorskip("libtpu")
     slices = slices_of("v6e", "4x4", 2).model_copy(update=changes)
-
     with pytest.raises(Unsupported, match=fault):
         describe_devices(slices, {})

@@ -24,7 +24,6 @@ def gathering_text(slices: SliceSpec, options: dict[str, Value]) -> str:
     """Return the program that gathers the weights of a layer before it runs, compiled as quickly as possible."""
     spec = MeshSpec(replica=slices.count, fsdp=slices.devices_per_slice)
     mesh = build_mesh(spec, slices, describe_devices(slices, {}))
-
     lowered = lowered_scan(mesh, layers=4, embed=4096, tokens=512)
     return lowered.compile({"optimization_level": "O0"} | options).as_text() or ""
 

@@ -10,7 +10,6 @@ from workloads.training.flops import flops_per_token
 
 def test_seconds_are_cycles_by_the_clock_and_bytes_by_the_links() -> None:
     found = estimate(v6e_job(), account(SCAN))
-
     assert found.compute_seconds == pytest.approx(69776 / 1.75e9, rel=1e-3)
     assert found.ici_seconds == pytest.approx(5 * 2 * 1024 * 1024 * 15 / 16 / 180e9)
     assert found.dcn_seconds == pytest.approx(5 * 2 * 1024 * 1024 / 16 / 12.5e9)
@@ -21,7 +20,6 @@ def test_a_step_takes_as_much_longer_as_it_waits_for_other_slices() -> None:
     [done] = (line for line in SCAN.splitlines(keepends=True) if line.startswith("  %recv-done"))
     before, loop, after = SCAN.replace(done, "").partition("  %copy.15 =")
     hidden, waits = (estimate(v6e_job(), account(text)) for text in (SCAN, before + done + loop + after))
-
     assert hidden.dcn_exposed_seconds == 0
     assert waits.dcn_exposed_seconds == pytest.approx(waits.dcn_seconds)
     longer = [late.seconds - early.seconds for late, early in zip(waits.steps, hidden.steps, strict=True)]
@@ -30,7 +28,6 @@ def test_a_step_takes_as_much_longer_as_it_waits_for_other_slices() -> None:
 
 def test_a_sum_over_more_slices_takes_longer() -> None:
     many, done = changed(v6e_job(), slices={"count": 64}), account(SCAN)
-
     assert estimate(many, done).dcn_seconds == pytest.approx(2 * 63 / 64 * estimate(v6e_job(), done).dcn_seconds)
 
 
@@ -73,7 +70,6 @@ def test_utilisation_and_rate_follow_from_the_seconds() -> None:
     spec = v6e_job()
     step = estimate(spec, account(SCAN)).steps[0]
     tokens = spec.training.global_batch * spec.training.sequence_length
-
     assert step.tokens_per_second_per_chip == pytest.approx(tokens / step.seconds / 32)
     model_flops = flops_per_token(spec.model, spec.training.sequence_length) * tokens
     assert step.mfu == pytest.approx(model_flops / step.seconds / (32 * 918e12))

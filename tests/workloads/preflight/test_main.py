@@ -3,7 +3,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.workloads.jobs import changed
 from tests.workloads.preflight.jobs import v6e_job
 from tests.workloads.preflight.texts import SCAN
 from workloads.preflight.__main__ import main
@@ -22,7 +21,6 @@ def arguments(tmp_path: Path) -> list[str]:
 
 def test_the_table_is_legible_on_a_hundred_columns(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments) == 0
-
     table = capsys.readouterr().out.splitlines()
     assert max(map(len, table)) <= 100
     assert "ESTIMATED step, not measured" in "".join(table)
@@ -33,7 +31,6 @@ def test_the_table_is_legible_on_a_hundred_columns(arguments: list[str], capsys:
 
 def test_the_json_holds_the_same_figures(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*arguments, "--json"]) == 0
-
     found = json.loads(capsys.readouterr().out)
     assert found["totals"]["dcn"]["ALL_REDUCE"]["sent_bytes"] == 655360
     assert found["totals"]["matmul_flops"] == 5 * 2 * 512 * 1024 * 1024
@@ -42,7 +39,6 @@ def test_the_json_holds_the_same_figures(arguments: list[str], capsys: pytest.Ca
 
 def test_a_text_that_is_no_program_is_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     Path(arguments[-1]).write_text("nothing")
-
     assert main(arguments) == 1
     assert "error: expected an optimised HLO module, which begins with" in capsys.readouterr().err
 
@@ -52,7 +48,6 @@ def test_a_step_that_does_not_fit_is_reported_without_an_estimate() -> None:
     complaint = "Involuntary full rematerialization of %a"
     scores = BigArray(what="forward, attend:3 dot_general", shape="f32[4,32,8192,8192]", gib=32.0)
     report = Report(v6e_job(), Compilation(5.3, 5.1, "", None, excess, (scores,), (complaint,)), None, None)
-
     table = report.as_table()
     assert "DOES NOT FIT: needs 76.64 GiB of 31.24 GiB per device" in table
     assert f"WARNING: {complaint}" in table
@@ -63,12 +58,3 @@ def test_a_step_that_does_not_fit_is_reported_without_an_estimate() -> None:
     found = json.loads(report.as_json())
     assert found["estimate"] is None
     assert found["compilation"]["biggest_arrays"] == [scores.model_dump()]
-
-
-def test_a_job_for_chips_without_a_compiler_is_refused(
-    arguments: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    Path(arguments[0]).write_text(changed(v6e_job(), slices={"generation": "cpu"}).model_dump_json())
-
-    assert main(arguments[:1]) == 1
-    assert "error: a program for 'cpu' cannot be compiled ahead of time" in capsys.readouterr().err

@@ -23,7 +23,6 @@ def words(spec: JobSpec) -> list[str]:
 
 def test_one_setting_is_changed_before_several_and_the_mesh_last() -> None:
     tried = words(job(attention="reference", remat="dots"))
-
     assert tried[:6] == [
         "training.attention: splash",
         "training.accumulation: 2",
@@ -39,7 +38,6 @@ def test_one_setting_is_changed_before_several_and_the_mesh_last() -> None:
 def test_every_change_keeps_batch_model_and_slices_and_is_another_job() -> None:
     spec = job(gather_weights="each-step")
     found = [change.spec for change in changes(spec)]
-
     assert len(found) == len({each.model_dump_json() for each in [*found, spec]}) - 1
     assert {(each.training.global_batch, each.model, each.slices) for each in found} == {
         (spec.training.global_batch, spec.model, spec.slices)
@@ -49,7 +47,6 @@ def test_every_change_keeps_batch_model_and_slices_and_is_another_job() -> None:
 def test_no_mesh_that_is_tried_splits_the_training_state_less() -> None:
     spec = job(MeshSpec(replica=4, fsdp=4, tensor=2))
     meshes = [change.spec.mesh for change in changes(spec) if "mesh" in change.words]
-
     assert meshes
     assert all(mesh.fsdp * mesh.tensor * mesh.stage >= 8 for mesh in meshes)
 
@@ -59,9 +56,7 @@ def test_what_fits_comes_first_and_of_that_the_fastest() -> None:
         "training.accumulation: 2": Outcome(True, 20.0, 3.0),
         "training.remat: full": Outcome(True, 25.0, 2.0),
     }
-
     found = remedies(job(), lambda _: 1.0, 31.0, lambda change: answers.get(change.words, UNFIT))
-
     assert [(each.change, each.fits) for each in found] == [
         ("training.remat: full", True),
         ("training.accumulation: 2", True),
@@ -77,7 +72,6 @@ def test_no_more_is_compiled_than_it_takes(fitting: set[int]) -> None:
         return Outcome(True, 20.0, 1.0) if len(asked) - 1 in fitting else UNFIT
 
     found = remedies(job(), lambda _: 1.0, 31.0, compiled)
-
     assert len(asked) == len(found) <= TRIES
     assert sum(each.fits for each in found) <= ENOUGH
     if sum(each.fits for each in found) < ENOUGH:

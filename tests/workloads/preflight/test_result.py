@@ -24,9 +24,7 @@ OF_CPU = changed(v6e_job(), slices={"generation": "cpu"})
 @pytest.mark.usefixtures("compiled_quickly")
 def test_a_job_that_fits_is_answered_in_full() -> None:
     recorded: list[str] = []
-
     found = preflight(v6e_job(), recorded.append, fill_cache=False, compare=True)
-
     assert recorded == ["the job as it is", "instead compile: quick"]
     assert found.alternative
     assert (found.alternative.compile, found.alternative.fits) == ("quick", True)
@@ -49,9 +47,7 @@ def test_a_job_that_does_not_fit_names_its_arrays_and_what_was_tried(monkeypatch
     monkeypatch.setattr(remedies, "TRIES", 1)
     sizes = {"attention": "reference", "global_batch": 32 << 13, "sequence_length": 1024}
     spec = validated(changed(v6e_job(), training=sizes))
-
     found = preflight(spec, lambda compiling: None, fill_cache=False)
-
     assert (found.fits, found.steps, found.peak_gib) == (False, (), None)
     assert found.needed_gib
     assert found.needed_gib > 31.24
@@ -62,7 +58,6 @@ def test_a_job_that_does_not_fit_names_its_arrays_and_what_was_tried(monkeypatch
 
 def test_what_cannot_be_answered_says_why_and_nothing_else() -> None:
     found = preflight(OF_CPU, lambda compiling: None, fill_cache=False)
-
     assert found.unsupported
     assert "a program for 'cpu' cannot be compiled ahead of time; choose one of v4" in found.unsupported
     assert found == PreflightResult(
@@ -81,7 +76,6 @@ def test_a_fault_of_the_compiler_is_an_answer_too(monkeypatch: pytest.MonkeyPatc
         raise jax.errors.JaxRuntimeError("INTERNAL: no")
 
     monkeypatch.setattr("workloads.preflight.result.compile_step", refuse)
-
     assert preflight(v6e_job(), lambda compiling: None, False).unsupported == (
         "the compiler refuses the step: INTERNAL: no"
     )
@@ -92,9 +86,7 @@ def test_the_process_keeps_its_result_where_the_preview_looks(
 ) -> None:
     written = tmp_path / "spec.json"
     written.write_text(OF_CPU.model_dump_json())
-
     assert main([str(written), "--keep", str(tmp_path / "kept")]) == 1
-
     recorded = capsys.readouterr()
     assert recorded.out == "the job as it is\n"
     assert "error: a program for 'cpu'" in recorded.err
@@ -106,7 +98,6 @@ def test_the_process_keeps_its_result_where_the_preview_looks(
 def test_the_training_state_is_known_without_a_compilation() -> None:
     pytest.importorskip("libtpu")
     halved = changed(v6e_job(), mesh={"replica": 4, "fsdp": 8})
-
     assert parts.state_gib(halved) == pytest.approx(2 * parts.state_gib(v6e_job()), rel=0.05)
 
 
@@ -132,14 +123,12 @@ def test_an_entry_has_the_key_of_the_trainer_s_own_compilation_from_wherever_it_
         shutil.copytree(ROOT / package, elsewhere / package)
     fill = ["-m", "workloads.preflight", str(written), "--keep", str(tmp_path), "--compile-cache", str(cache)]
     environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
-
     subprocess.run([sys.executable, *fill], cwd=ROOT, env=environment, check=True, capture_output=True)
     programs = {entry.name.split("-")[0] for entry in cache.iterdir()}
     first = {entry.name for entry in cache.glob("jit_local_step-*")}
     as_trainer = environment | {"JAX_COMPILATION_CACHE_DIR": str(cache), "PYTHONPATH": str(elsewhere)}
     command = [sys.executable, "-c", COMPILE_AS_THE_TRAINER, str(written)]
     subprocess.run(command, cwd=elsewhere, env=as_trainer, check=True, capture_output=True)
-
     assert {"jit_local_step", "jit__local_evaluation", "jit__initial"} <= programs
     assert len(first) == 1
     assert {entry.name for entry in cache.glob("jit_local_step-*")} == first

@@ -1,4 +1,5 @@
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -72,16 +73,6 @@ def test_rounded_times_give_the_time_of_a_step_to_no_other_cause(tmp_path: Path)
     assert "steps waiting for the host" not in spent
 
 
-def test_each_start_and_the_time_after_it_cost_the_price_of_that_start(tmp_path: Path) -> None:
-    found = goodput(history(crashed_and_resumed(tmp_path, 3600.0, 7200.0)).starts)
-    assert [(start.seconds, start.usd) for start in found.starts] == [(30.0, 30.0), (12.0, 24.0)]
-    assert (found.usd, found.unpriced) == (54.0, ())
-    usd = {part.name: part.usd for part in found.parts}
-    # These are steps 1 and 2 in the first attempt, 3 and 5 in the second.
-    assert usd["productive steps"] == pytest.approx(1.75 + 2 * 2)
-    assert usd["down after CRASH"] == pytest.approx(14.5)
-
-
 def test_what_a_fault_cost_is_counted_together_wherever_its_time_is_counted(tmp_path: Path) -> None:
     crash, skip = goodput(history(crashed_and_resumed(tmp_path, 3600.0, 3600.0)).starts).losses
     assert (crash.after, skip.after) == ("CRASH", "a step was skipped")
@@ -129,21 +120,20 @@ def test_work_is_lost_after_what_the_run_went_back_for() -> None:
     }
 
 
-def test_steps_that_a_start_goes_back_over_are_lost(tmp_path: Path) -> None:
-    went_back = [step(number, time) for time, number in enumerate([1, 2, 3, 2, 3, 4])]
-    run = write_run(tmp_path, {"0-0": [began(0)]}, {"0-0": went_back})
-    assert lost_steps(history(run).starts) == {(0, 1): "a rollback", (0, 2): "a rollback"}
-
-
 @pytest.mark.parametrize(
-    ("code", "cause"),
-    [(ExitCode.HANG, Cause.HUNG), (ExitCode.CRASH, Cause.LOST), (ExitCode.PREEMPTED, Cause.START)],
+    ("code", "cause", "before_the_run"),
+    [
+        (ExitCode.HANG, Cause.HUNG, Cause.HUNG),
+        (ExitCode.CRASH, Cause.LOST, Cause.START),
+        (ExitCode.PREEMPTED, Cause.START, Cause.START),
+    ],
 )
-def test_the_last_piece_of_a_start_counts_for_how_it_ended(code: ExitCode, cause: Cause) -> None:
+def test_the_last_piece_of_a_start_counts_for_how_it_ended(code: ExitCode, cause: Cause, before_the_run: Cause) -> None:
     start = AttemptHistory(
         0, {0: (Event(0.0, "start", {"began": 0.0}),)}, failures=(FailureRecord("why", "host-0", code, 600.0),)
     )
-    assert [(part.cause, part.seconds) for part in goodput([start]).parts] == [(cause, 600.0)]
+    for each, expected in ((start, cause), (replace(start, ledgers={}, host_begins=(0,)), before_the_run)):
+        assert [(part.cause, part.seconds) for part in goodput([each]).parts] == [(expected, 600.0)]
 
 
 def test_a_start_that_got_sigterm_saves_only_what_it_has_trained(tmp_path: Path) -> None:
@@ -155,14 +145,6 @@ def test_a_start_that_got_sigterm_saves_only_what_it_has_trained(tmp_path: Path)
     first, second = goodput(history(run).starts).starts
     assert {part.cause: part.seconds for part in first.parts} == {Cause.COMPILE: 9.0}
     assert {part.cause: part.seconds for part in second.parts}[Cause.SAVE] == 8.0
-
-
-def test_a_start_that_vanished_is_named_in_the_time_that_the_run_was_down(tmp_path: Path) -> None:
-    starts = [
-        AttemptHistory(number, {0: (Event(time, "start", {"began": time}),)}) for number, time in ((0, 0.0), (1, 9.0))
-    ]
-    starts = [AttemptHistory(start.number, start.ledgers, followed=not start.number) for start in starts]
-    assert [part.name for part in goodput(starts).parts] == ["down after KILLED"]
 
 
 def resubmitted(tmp_path: Path, ending: str) -> Goodput:
@@ -219,12 +201,6 @@ def test_starts_that_bad_hosts_ended_cost_what_they_took_and_are_reported_as_suc
     assert (found.losses[0].down_seconds, found.losses[0].lost_work_seconds) == (30 + 40 + 20, 0.0)
     starts = {part.name: part.seconds for part in found.parts}
     assert starts["start of hosts"] == 3 * 60 + 1 + 1
-
-
-def test_a_start_that_hung_before_it_opened_the_run_hung() -> None:
-    hang = FailureRecord("no peers", "host-0", ExitCode.HANG, 600.0)
-    (part,) = goodput([AttemptHistory(0, {}, failures=(hang,), host_begins=(0,))]).parts
-    assert (part.name, part.seconds) == ("hung after HANG", 600.0)
 
 
 def test_work_is_lost_after_the_end_of_the_start_that_did_it_and_not_of_one_that_opened_no_run(tmp_path: Path) -> None:

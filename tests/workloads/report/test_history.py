@@ -4,16 +4,9 @@ from pathlib import Path
 from etils import epath
 
 from multislice_run.worlds import Ended, Roll, World, Worlds
-from tests.workloads.report.runs import began, crashed_and_resumed, event, failure, history, step, write_run
+from tests.workloads.report.runs import began, event, failure, history, step, write_run
 from workloads.report.page import page
 from workloads.spec import ExitCode
-
-
-def test_starts_tell_how_they_ended_and_why(tmp_path: Path) -> None:
-    first, second = history(crashed_and_resumed(tmp_path)).starts
-    assert (first.ending, first.cause) == ("CRASH", "host-1: ValueError: no such row")
-    assert (second.ending, second.cause) == ("DONE", "")
-    assert (first.began, first.ended) == ((0, 2), 15.5)
 
 
 def test_events_of_one_name_are_the_leaders_over_all_starts(tmp_path: Path) -> None:
@@ -111,11 +104,6 @@ def test_failures_of_submissions_that_the_run_does_not_name_are_not_its_own(tmp_
         (tmp_path / "failures" / submission / "host-0-0-1.json").write_text(record)
     (unopened,) = history(run).unopened
     assert unopened.cause == "host-0: a lease is held"
-
-
-def test_a_start_without_a_word_was_killed_if_another_followed(tmp_path: Path) -> None:
-    run = write_run(tmp_path, {"0-0": [began(1)], "1-0": [began(9, 1, 8)]}, {})
-    assert [start.ending for start in history(run).starts] == ["KILLED", "no end recorded"]
 
 
 def test_parts_of_the_steps_follow_each_other_by_number(tmp_path: Path) -> None:

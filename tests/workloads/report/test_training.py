@@ -73,10 +73,3 @@ def test_an_attempt_that_failed_before_it_opened_the_run_has_no_figures(tmp_path
     (tmp_path / "failures" / "job" / "host-1-1-33.json").write_text(failed)
     seen = summarize_training(history(run))
     assert (seen.step, seen.loss, seen.losses) == (None, None, ())
-
-
-def test_progress_in_words_says_what_the_job_waits_for() -> None:
-    assert Training().words(running=True) == "waiting for the first step"
-    assert Training().words(running=False) == ""
-    assert Training(checkpoint_step=25).words(running=True) == "restoring, last save at step 25"
-    assert Training(checkpoint_step=25).words(running=False) == "last save at step 25"

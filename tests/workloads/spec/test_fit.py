@@ -1,5 +1,6 @@
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -21,20 +22,38 @@ def describe_faults(mesh: MeshSpec, model: ModelSpec = JOB.model, training: Trai
     return "; ".join(size_faults(JOB.slices, mesh, model, training))
 
 
+STAGES = MeshSpec(replica=1, stage=2, fsdp=4)
+THREE_KINDS = WindowSpec(size=8, pattern=("local", "local", "global"))
+
+
 @pytest.mark.parametrize(
-    ("mesh", "fault"),
+    ("mesh", "model", "training", "fault"),
     [
-        (MeshSpec(replica=2, fsdp=3), "replica 2 x fsdp 3 must have the 8 devices of 2 slices of 4 devices, got 6"),
+        (MeshSpec(replica=2, fsdp=3), {}, {}, "must have the 8 devices of 2 slices of 4 devices, got 6"),
+        (MeshSpec(replica=1, fsdp=8), {}, {}, "fsdp x tensor must divide the 4 devices of a slice"),
+        (MeshSpec(replica=1, stage=4, fsdp=2), {}, {}, "model.layers must be a multiple of mesh.stage (4), got 2"),
+        (MeshSpec(replica=2, fsdp=1, tensor=4), {}, {}, "model.kv_heads must be a multiple of mesh.tensor (4), got 2"),
+        # Every stage holds whole rounds of a pattern of layers.
         (
-            MeshSpec(replica=1, fsdp=8),
-            "fsdp x tensor must divide the 4 devices of a slice so that neither leaves it, got 8",
+            MeshSpec(replica=1, stage=8, fsdp=1),
+            {"layers": 12, "windows": THREE_KINDS},
+            {},
+            "mesh.stage (8) x layers of model.windows.pattern (3), got 12",
         ),
-        (MeshSpec(replica=1, stage=4, fsdp=2), "model.layers must be a multiple of mesh.stage (4), got 2"),
-        (MeshSpec(replica=2, fsdp=1, tensor=4), "model.kv_heads must be a multiple of mesh.tensor (4), got 2"),
+        (MeshSpec(replica=1, stage=4, fsdp=2), {"layers": 12, "windows": THREE_KINDS}, {}, ""),
+        (MeshSpec(replica=2, fsdp=4), {"layers": 5, "windows": THREE_KINDS}, {}, ""),
+        (JOB.mesh, {}, {"accumulation": 4}, "training.global_batch must be a multiple of mesh.replica x mesh.fsdp x a"),
+        (STAGES, {}, {"gather_weights": "each-layer"}, "training.gather_weights must be each-step with mesh.stage"),
+        (STAGES, {}, {}, ""),
+        (JOB.mesh, {}, {"global_batch": 7, "sequence_length": 63}, "no mesh of these 8 devices fits the job's sizes"),
     ],
 )
-def test_a_mesh_that_does_not_fit_is_reported_with_the_reason(mesh: MeshSpec, fault: str) -> None:
-    assert fault in describe_faults(mesh)
+def test_what_does_not_fit_a_mesh_is_reported(
+    mesh: MeshSpec, model: dict[str, Any], training: dict[str, Any], fault: str
+) -> None:
+    said = describe_faults(mesh, JOB.model.model_copy(update=model), EACH_STEP.model_copy(update=training))
+    assert fault in said
+    assert bool(fault) == bool(said)
 
 
 @pytest.mark.parametrize(("stage", "replica", "fits"), [(2, 3, True), (3, 2, False), (6, 1, True)])
@@ -47,15 +66,6 @@ def test_stages_lie_within_a_slice_or_are_made_of_whole_ones(stage: int, replica
     assert faults[:1] == ([] if fits else [wrong])
 
 
-def test_every_stage_holds_whole_rounds_of_a_pattern_of_layers() -> None:
-    windows = WindowSpec(size=8, pattern=("local", "local", "global"))
-    model = JOB.model.model_copy(update={"layers": 12, "windows": windows})
-    assert not describe_faults(MeshSpec(replica=1, stage=4, fsdp=2), model)
-    fault = "model.layers must be a multiple of mesh.stage (8) x layers of model.windows.pattern (3), got 12"
-    assert fault in describe_faults(MeshSpec(replica=1, stage=8, fsdp=1), model)
-    assert not describe_faults(MeshSpec(replica=2, fsdp=4), model.model_copy(update={"layers": 5}))
-
-
 def test_all_faults_are_reported_at_once_and_the_nearest_meshes_named() -> None:
     model = JOB.model.model_copy(update={"kv_heads": 1, "query_heads": 1, "mlp_dim": 190})
     training = EACH_STEP.model_copy(update={"sequence_length": 63})
@@ -65,12 +75,6 @@ def test_all_faults_are_reported_at_once_and_the_nearest_meshes_named() -> None:
         "training.sequence_length must be a multiple of mesh.tensor x mesh.stage (2), got 63",
         "nearest that fit: replica 4 x fsdp 2, or replica 8 x fsdp 1",
     ]
-
-
-def test_accumulation_must_divide_the_batch_of_each_shard() -> None:
-    training = EACH_STEP.model_copy(update={"accumulation": 4})
-    fault = "training.global_batch must be a multiple of mesh.replica x mesh.fsdp x accumulation (32), got 16"
-    assert fault in describe_faults(MeshSpec(replica=2, fsdp=4), training=training)
 
 
 def test_adapters_of_queries_keys_and_values_are_split_by_columns_too() -> None:
@@ -88,16 +92,9 @@ def test_adapters_of_queries_keys_and_values_are_split_by_columns_too() -> None:
         assert faults[:1] == ([] if fits else [fault])
 
 
-def test_a_pipeline_gathers_its_weights_once_a_step() -> None:
-    mesh = MeshSpec(replica=1, stage=2, fsdp=4)
-    assert "training.gather_weights must be each-step with mesh.stage above 1" in describe_faults(
-        mesh, training=JOB.training
-    )
-    assert describe_faults(mesh) == ""
-
-
 def test_a_pipeline_gets_the_meshes_that_gathering_once_a_step_would_allow() -> None:
     faults = size_faults(JOB.slices, MeshSpec(replica=1, stage=2, fsdp=4), JOB.model, JOB.training)
+    # Of meshes that are equally near, the simplest come first.
     assert faults[1:] == [
         "nearest that fit: replica 2 x fsdp 4, or replica 4 x fsdp 2, or replica 2 x fsdp 2 x tensor 2",
         "nearest with stages, using training.gather_weights each-step: replica 1 x stage 2 x fsdp 4,"
@@ -114,17 +111,6 @@ def test_where_a_pipeline_alone_fits_no_size_is_to_blame() -> None:
     model = JOB.model.model_copy(update={"layers": 8, "kv_heads": 1})
     faults = size_faults(JOB.slices, MeshSpec(replica=1, stage=8, fsdp=1), model, training)
     assert faults[1:] == ["nearest with stages, using training.gather_weights each-step: replica 1 x stage 8 x fsdp 1"]
-
-
-def test_of_meshes_equally_near_the_simplest_are_named_first() -> None:
-    nearest = "nearest that fit: replica 2 x fsdp 4, or replica 4 x fsdp 2, or replica 2 x fsdp 2 x tensor 2"
-    assert describe_faults(MeshSpec(replica=2, fsdp=2)).endswith(nearest)
-
-
-def test_where_no_mesh_fits_the_sizes_are_to_blame() -> None:
-    training = EACH_STEP.model_copy(update={"global_batch": 7, "sequence_length": 63})
-    fault = "no mesh of these 8 devices fits the job's sizes; change one of the sizes above"
-    assert describe_faults(JOB.mesh, training=training).endswith(fault)
 
 
 @st.composite

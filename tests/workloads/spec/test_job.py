@@ -82,12 +82,6 @@ def test_fewer_slices_keep_the_batch_by_accumulation(count: int, accumulation: i
     assert job.training.global_batch == 16
 
 
-def test_as_many_sequences_at_once_on_a_device_as_before_at_most() -> None:
-    job = four_slices(training={"global_batch": 48})
-    parts = [each.mesh.data_shards * each.training.accumulation for each in (job, job.on_slices(3), job.on_slices(2))]
-    assert [48 // part for part in parts] == [6, 4, 6]
-
-
 def test_on_fewer_slices_it_is_a_job_that_can_be_written_down_and_read() -> None:
     # From 7 slices to 4, the accumulation would round up twice, to 4, which does not divide 840 sequences over them.
     whole = small_job(Path("somewhere"), replica=8, fsdp=1, global_batch=840).model_dump()

@@ -23,7 +23,6 @@ from workloads.training.checkpoint import STATE
 from workloads.training.export import export
 from workloads.training.failures import InvalidSpec
 from workloads.training.layout import Tree
-from workloads.training.memory import bytes_per_device
 from workloads.training.model import initial_parameters
 from workloads.training.model import initial_parameters as drawn
 from workloads.training.parameter_folder import About, fingerprints, whole_shapes, write
@@ -37,6 +36,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "tied": {"tied_embedding": True},
     "experts": {"experts": EXPERTS},
     "gemma": {
+        "layers": 4,
         "query_key_norm": True,
         "output_norms": True,
         "norm_scales_from_one": True,
@@ -50,13 +50,13 @@ CASES = [
     *((name, "untied") for name in ("accumulation 4", "accumulation 4, weights gathered once")),
     *((name, model) for name in (TENSOR, STAGES) for model in ("tied", "experts", "gemma")),
 ]
-QUICK = {(STAGES, "tied"), (TENSOR, "experts")}
+QUICK = {(STAGES, "tied"), (TENSOR, "untied")}
 
 
 def job(layout: str, model: str) -> JobSpec:
     sizes = {"sequence_length": 12, "global_batch": 16, "ignored_token": 3}
     adapted = changed(job_on(layout, sizes), training={"lora": LORA})
-    return validated(adapted, model=SPEC.model_copy(update={"layers": 4} | MODELS[model]), initial_weights="unused")
+    return validated(adapted, model=SPEC.model_copy(update={"layers": 2} | MODELS[model]), initial_weights="unused")
 
 
 def placed(tree: Tree, shapes: Tree) -> Tree:
@@ -85,7 +85,6 @@ def test_loss_and_gradients_are_those_of_the_textbook_s_sum_of_matrices(layout: 
         return plain_loss(merge_adapters(weights, adapters, LORA), jnp.asarray(rows), spec)[0]
 
     expected, gradients = jax.value_and_grad(loss)(adapters)
-
     program = program_of(spec)
     frozen = placed(weights, program.frozen_shapes)
     before = jax.tree.map(np.array, frozen)
@@ -93,7 +92,6 @@ def test_loss_and_gradients_are_those_of_the_textbook_s_sum_of_matrices(layout: 
     tokens = jax.device_put(padded.astype(np.uint8), program.batch_sharding)
     begun = replace(program.compile_initial()(), parameters=placed(adapters, program.state_shapes.parameters))
     state, result = program.compile_step()(begun, tokens, frozen)
-
     assert float(result.loss) == pytest.approx(float(expected), rel=1e-6)
     assert float(result.gradient_norm) == pytest.approx(global_norm(gradients), rel=4e-6)
     assert_clipped_gradients(state, gradients, spec, 1e-5)
@@ -169,12 +167,3 @@ def test_the_first_step_is_that_of_the_weights_and_the_export_has_the_adapters_i
     merged = evaluation(stopped(tuning(tmp_path / "on", out, lora=None), 1, capsys))
     assert merged == pytest.approx(evaluation(adapted), rel=1e-5)
     assert abs(merged - evaluation(whole)) > 1e-3
-
-
-def test_adapters_with_frozen_weights_take_less_memory_than_whole_weights(tmp_path: Path, weights: Path) -> None:
-    held: list[int] = []
-    for lora in (TUNED, None):
-        spec = changed(tuning(tmp_path, weights, lora=lora), training={"compute_dtype": "bfloat16"})
-        held.append(bytes_per_device(program_of(spec).device_state_shapes))
-    # Frozen weights take 2 bytes each where training needs 12, and adapters are a tenth of this small model.
-    assert held[0] < 0.35 * held[1]

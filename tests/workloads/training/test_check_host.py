@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from workloads.spec import ExitCode, SliceSpec
+from workloads.spec import SliceSpec
 
 pytestmark = pytest.mark.costs(cpu_seconds=15)
 
@@ -38,8 +38,3 @@ def test_a_host_with_too_few_devices_is_named_in_the_jobs_folder(tmp_path: Path)
     assert ended.returncode
     (record,) = tmp_path.glob("failures/run/*.json")
     assert "expected 2 devices per host" in record.read_text()
-
-
-def test_what_is_missing_in_the_environment_is_named(tmp_path: Path) -> None:
-    ended = _checked(tmp_path, JOB_RESTART_ATTEMPT="first")
-    assert (ended.returncode, "'first'" in ended.stderr) == (ExitCode.INVALID_SPEC, True)

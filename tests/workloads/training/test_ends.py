@@ -174,7 +174,7 @@ def test_a_host_that_imports_ends_at_once(tmp_path: Path) -> None:
         assert hosts.leader.process.wait(WITHIN_SECONDS) == ExitCode.PREEMPTED
 
 
-@pytest.mark.costs(cpu_seconds=60)
+@pytest.mark.complete
 def test_a_job_that_restores_ends_at_once(tmp_path: Path, resumed: JobSpec) -> None:
     environment = first_code(tmp_path / "site", RESTORES)
     with running_hosts(resumed, 0, tmp_path / "logs", TIMEOUT_SECONDS, environment) as hosts:

@@ -14,7 +14,7 @@ from tests.workloads.training.running import ALONE, program_of
 from workloads.spec import ExitCode
 from workloads.training.checkpoint import Checkpoints, Record
 from workloads.training.export import export, main
-from workloads.training.failures import InvalidSpec, NoCheckpoint
+from workloads.training.failures import NoCheckpoint
 from workloads.training.fingerprint import compile_fingerprints
 from workloads.training.runs import DataRecord, manifest
 from workloads.training.step import Program, TrainState
@@ -70,11 +70,6 @@ def test_a_damaged_checkpoint_is_not_exported(run: epath.Path, tmp_path: Path) -
         export(run, epath.Path(tmp_path / "out"), None)
     record.write_text(json.dumps(whole))
     assert list(tmp_path.iterdir()) == []
-
-
-def test_an_earlier_export_is_not_written_over(run: epath.Path, tmp_path: Path) -> None:
-    with pytest.raises(InvalidSpec, match="must be a new folder"):
-        export(run, epath.Path(tmp_path), None)
 
 
 def test_the_commands_take_folders_relative_to_the_working_folder(

@@ -138,13 +138,6 @@ GOOD = {"a": "0", "b": "1", "c": "2"}
 OTHER = GOOD | {"b": "9"}
 
 
-def test_replicas_that_hold_the_same_agree_on_it() -> None:
-    pair = replicas([0, 1], [2, 3])
-    assert pair.several
-    assert pair.require_equal(4, [GOOD, dict(GOOD)]) == GOOD
-    assert not replicas([0, 1]).several
-
-
 @pytest.mark.parametrize(
     ("hosts", "found", "named"),
     [

@@ -1,8 +1,7 @@
 """How a host process ends when it loses another one."""
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import pytest
 from etils import epath
@@ -13,24 +12,32 @@ from workloads.spec import ExitCode
 from workloads.training.joining import HostProcess
 from workloads.training.runtime import Processes
 
-
-@dataclass(frozen=True)
-class Joined(Processes):
-    """One of several processes, of which another one has published a failure."""
-
-    published: dict[str, Any] | None = None
-
-    def read_failure(self) -> dict[str, Any] | None:
-        return self.published
+START = AttemptFacts("run-1", 0, 0.0, None, 1, None)
 
 
 class Ended(Exception):  # noqa: N818 - not an error
     """The process would have ended."""
 
 
-@pytest.fixture
-def ends(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Failure, Others | None]]:
-    """How the process ended, and whom it told."""
+@pytest.mark.parametrize(
+    ("lost", "published", "code", "elsewhere", "told"),
+    [
+        pytest.param(2, None, ExitCode.PEER_LOST, False, True, id="another host"),
+        pytest.param(0, None, ExitCode.PEER_LOST, False, False, id="the leader, without whom it can tell no one"),
+        pytest.param(2, ExitCode.CRASH, ExitCode.CRASH, True, True, id="a host that has published its failure"),
+        # A host that only lost another one keeps its own record, because one without any counts as lost.
+        pytest.param(2, ExitCode.PEER_LOST, ExitCode.PEER_LOST, False, True, id="a host that has lost another one"),
+    ],
+)
+def test_a_host_ends_with_the_first_cause_when_it_loses(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    lost: int,
+    published: ExitCode | None,
+    code: ExitCode,
+    elsewhere: bool,
+    told: bool,
+) -> None:
     found: list[tuple[Failure, Others | None]] = []
 
     def fail(_: Ending, failure: Failure, others: Others | None = None) -> NoReturn:
@@ -38,46 +45,16 @@ def ends(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Failure, Others | None]]
         raise Ended
 
     monkeypatch.setattr(Ending, "fail", fail)
-    return found
-
-
-def host(folder: Path, published: dict[str, Any] | None = None) -> HostProcess:
-    process = HostProcess(
-        epath.Path(folder), AttemptFacts("run-1", 0, 0.0, None, 1, None), {"TPU_WORKER_HOSTNAMES": "host-1"}
-    )
-    process.processes = Joined(1, 3, "host-1", published=published)
-    return process
-
-
-def test_a_host_that_loses_another_names_it_and_tells_the_others(
-    tmp_path: Path, ends: list[tuple[Failure, Others | None]]
-) -> None:
-    process = host(tmp_path)
+    other = published and {"host": "host-2", "cause": "ValueError: no such row", "code": int(published)}
+    monkeypatch.setattr(Processes, "read_failure", lambda _: other)
+    process = HostProcess(epath.Path(tmp_path), START, {"TPU_WORKER_HOSTNAMES": "host-1"})
+    process.processes = Processes(1, 3, "host-1")
     with pytest.raises(Ended):
-        process.lose("host-2", 2)
-    ((failure, others),) = ends
-    assert (failure.code, failure.host, failure.elsewhere) == (ExitCode.PEER_LOST, "host-1", False)
-    assert "the connection to host-2 has ended" in failure.cause
-    assert others is process.processes
-
-
-def test_a_host_that_loses_the_leader_can_tell_nobody(
-    tmp_path: Path, ends: list[tuple[Failure, Others | None]]
-) -> None:
-    with pytest.raises(Ended):
-        host(tmp_path).lose("host-0", 0)
-    assert ends[0][1] is None
-
-
-@pytest.mark.parametrize(("code", "elsewhere"), [(ExitCode.CRASH, True), (ExitCode.PEER_LOST, False)])
-def test_the_failure_of_a_host_counts_before_its_loss(
-    tmp_path: Path, ends: list[tuple[Failure, Others | None]], code: ExitCode, elsewhere: bool
-) -> None:
-    published = {"host": "host-2", "cause": "ValueError: no such row", "code": int(code)}
-    with pytest.raises(Ended):
-        host(tmp_path, published).lose("host-2", 2)
-    # A host that only lost another one keeps its own record, because one without any counts as lost.
-    assert (ends[0][0].code, ends[0][0].elsewhere) == (code, elsewhere)
+        process.lose(f"host-{lost}", lost)
+    ((failure, others),) = found
+    assert (failure.code, failure.host, failure.elsewhere) == (code, "host-1", elsewhere)
+    assert f"host-{lost}" in failure.cause
+    assert (others is process.processes) == told
 
 
 @pytest.mark.parametrize(("code", "written"), [(ExitCode.CRASH, False), (ExitCode.PEER_LOST, True)])
@@ -89,8 +66,7 @@ def test_every_host_that_lost_another_leaves_a_record(
 
     monkeypatch.setattr("multislice_run.ending.os._exit", ended)
     monkeypatch.setattr("multislice_run.ending._linger", lambda _: None)
-    told = {"host": "host-2", "cause": "it is gone", "code": int(code)}
-    failure = Failure.from_other_host(told, "", "host-1")
+    failure = Failure.from_other_host({"host": "host-2", "cause": "it is gone", "code": int(code)}, "", "host-1")
     with pytest.raises(Ended):
-        Ending(epath.Path(tmp_path), AttemptFacts("run-1", 0, 0.0, None, 1, None), "host-1").fail(failure)
+        Ending(epath.Path(tmp_path), START, "host-1").fail(failure)
     assert bool([*tmp_path.glob("failures/run-1/*.json")]) == written

@@ -164,11 +164,6 @@ def test_a_host_does_not_wait_long_for_a_listener_that_speaks_slowly(monkeypatch
         assert isinstance(opened.exception(), OSError)
 
 
-def test_an_address_must_be_one_of_ip() -> None:
-    with pytest.raises(ValueError, match="localhost"):
-        Links("localhost", KEY, HOSTS, lambda *_: None)
-
-
 def test_hosts_are_connected_over_ipv6() -> None:
     leader = Leader("::1")
     assert leader.links.address.startswith("[::1]:")

@@ -1,3 +1,4 @@
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from errno import ENOSPC
@@ -12,10 +13,8 @@ from etils import epath
 from tests.workloads.jobs import small_job
 from tests.workloads.training.running import ALONE, program_of
 from workloads.progress import LocalCheckpointSkipped
-from workloads.spec import ExitCode
-from workloads.training.failures import InvalidSpec
 from workloads.training.fingerprint import Take, compile_fingerprints
-from workloads.training.local_checkpoints import ARRAYS, RECORD, LocalCheckpoints, Restored, local_folder
+from workloads.training.local_checkpoints import ARRAYS, RECORD, LocalCheckpoints, Restored
 from workloads.training.runs import Run
 from workloads.training.runtime import Processes
 from workloads.training.step import TrainState
@@ -78,20 +77,6 @@ def restore(shapes: TrainState, take: Take) -> Callable[..., tuple[Restored | No
     return restore
 
 
-def test_the_newest_state_comes_back_bit_by_bit_with_the_manifest_that_saved_it(
-    tmp_path: Path, save: Save, restore: Any, state: TrainState
-) -> None:
-    save(tmp_path, 3, 4)
-    found, said = restore(tmp_path)
-    assert not said
-    assert found.record.manifest == RUN.manifest
-    assert found.hosts == 1
-    for leaf, wanted in zip(jax.tree.leaves(found.state), jax.tree.leaves(at(state, 4)), strict=True):
-        assert leaf.sharding == wanted.sharding
-        for shard, other in zip(leaf.addressable_shards, wanted.addressable_shards, strict=True):
-            assert np.asarray(shard.data).tobytes() == np.asarray(other.data).tobytes()
-
-
 def test_a_state_that_is_donated_while_it_is_written_is_written_as_it_was(
     tmp_path: Path, save: Save, restore: Any, state: TrainState, take: Take
 ) -> None:
@@ -104,11 +89,6 @@ def test_a_state_that_is_donated_while_it_is_written_is_written_as_it_was(
     found, said = restore(tmp_path)
     assert found
     assert not said
-
-
-def test_a_pod_keeps_one_complete_state_while_it_writes_the_next(tmp_path: Path, save: Save) -> None:
-    save(tmp_path, 1, 2, 3, 4)
-    assert kept(tmp_path) == ["0-3", "0-4"]
 
 
 def test_each_shard_is_written_once_whatever_the_number_of_replicas(
@@ -185,23 +165,17 @@ def test_a_host_that_has_no_state_and_cannot_take_one_ends_the_restore_from_memo
     assert said == [LocalCheckpointSkipped(4, "process 1: MemoryError")]
 
 
-def test_a_record_that_cannot_be_read_is_named_and_the_state_before_it_is_used(
+def test_what_a_crash_left_of_a_write_or_of_a_record_is_passed_over(
     tmp_path: Path, save: Save, restore: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     save(tmp_path, 3, 4)
+    shutil.copytree(tmp_path / "0-4", tmp_path / "partial")
     path = tmp_path / "0-4" / RECORD
     path.write_text(path.read_text()[:-40])
-    found, _ = restore(tmp_path)
-    assert int(found.state.step) == 3
-    assert "0-4 cannot be used: JSONDecodeError" in capsys.readouterr().out
-
-
-def test_a_crash_during_a_write_leaves_the_state_before_it(tmp_path: Path, save: Save, restore: Any) -> None:
-    save(tmp_path, 3, 4)
-    (tmp_path / "0-4").rename(tmp_path / "partial")
     found, said = restore(tmp_path)
     assert int(found.state.step) == 3
     assert not said
+    assert "0-4 cannot be used: JSONDecodeError" in capsys.readouterr().out
     assert kept(tmp_path) == ["0-3"]
 
 
@@ -238,13 +212,6 @@ def test_fewer_replicas_of_the_same_mesh_can_use_a_state(tmp_path: Path, save: S
     found = local.restore(0, compile_fingerprints(other), lambda line: pytest.fail(line.line()))
     assert found
     assert int(found.state.step) == 3
-
-
-def test_a_pod_without_a_folder_in_memory_is_told_so() -> None:
-    with pytest.raises(InvalidSpec, match="LOCAL_CHECKPOINTS must name it, got nothing") as stop:
-        local_folder({})
-    assert stop.value.code is ExitCode.INVALID_SPEC
-    assert local_folder({"LOCAL_CHECKPOINTS": "/memory"}) == Path("/memory")
 
 
 def test_lines_that_the_leader_had_not_stored_come_back(

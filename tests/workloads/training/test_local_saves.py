@@ -15,7 +15,6 @@ from tests.workloads.jobs import changed, small_job
 from tests.workloads.training.running import Capture, losses, parsed, stopped, trained
 from workloads.progress import (
     CheckpointSaved,
-    LocalCheckpointSkipped,
     LocalCheckpointWritten,
     RestoredLocally,
     RolledBack,
@@ -73,13 +72,19 @@ def lose_arrays(storage: Path) -> None:
         path.unlink()
 
 
-def test_a_run_goes_on_bit_by_bit_from_memory_without_the_arrays_in_storage(
+def test_a_run_says_what_its_local_saves_cost_and_goes_on_bit_by_bit_without_the_arrays_in_storage(
     tmp_path: Path, memory: Path, crash: Crash, capsys: Capture
 ) -> None:
     uninterrupted = losses(trained(small_job(tmp_path / "one"), capsys))
     job = small_job(tmp_path / "two", **EVERY_STEP)
     first = crash(job, 6)
     assert held(memory) == ["0-5", "0-6"]
+    (written,) = parsed(LocalCheckpointWritten, first)
+    assert written.step == 1
+    assert written.mib > 0
+    steps = [json.loads(line) for line in (tmp_path / "two/runs/run-1/steps/0-0.jsonl").read_text().splitlines()]
+    assert ["local_save_seconds" in line for line in steps] == [False, *[True] * (len(steps) - 1)]
+    assert 0 < steps[1]["local_save_seconds"] < 60
     lose_arrays(tmp_path / "two")
     second = trained(job, capsys)
     assert parsed(RestoredLocally, second) == [RestoredLocally(step=6, hosts=1, of_hosts=1, saved=4)]
@@ -89,30 +94,6 @@ def test_a_run_goes_on_bit_by_bit_from_memory_without_the_arrays_in_storage(
     events = [json.loads(line) for line in (tmp_path / "two/runs/run-1/ledger/1-0.jsonl").read_text().splitlines()]
     (restore,) = [event for event in events if event["event"] == "restore"]
     assert (restore["source"], restore["step"], restore["batch"]) == ("memory", 6, 6)
-
-
-def test_a_run_says_what_its_local_saves_cost(tmp_path: Path, capsys: Capture) -> None:
-    lines = trained(small_job(tmp_path, **EVERY_STEP), capsys)
-    (written,) = parsed(LocalCheckpointWritten, lines)
-    assert written.step == 1
-    assert written.mib > 0
-    steps = [json.loads(line) for line in (tmp_path / "runs/run-1/steps/0-0.jsonl").read_text().splitlines()]
-    assert ["local_save_seconds" in line for line in steps] == [False, *[True] * 7]
-    assert 0 < steps[1]["local_save_seconds"] < 60
-
-
-def test_damage_in_memory_is_reported_and_the_checkpoint_in_storage_is_used(
-    tmp_path: Path, memory: Path, crash: Crash, capsys: Capture
-) -> None:
-    job = small_job(tmp_path, **EVERY_STEP)
-    crash(job, 6)
-    for arrays in memory.glob("*/arrays"):
-        content = bytearray(arrays.read_bytes())
-        content[1000] ^= 1
-        arrays.write_bytes(content)
-    lines = trained(job, capsys)
-    assert [skipped.step for skipped in parsed(LocalCheckpointSkipped, lines)] == [6, 5]
-    assert parsed(RunStarted, lines) == [RunStarted("run-1", "resumed", 4, 8)]
 
 
 @pytest.mark.parametrize(
@@ -133,24 +114,15 @@ def test_a_run_goes_on(
     assert parsed(RunStarted, trained(job, capsys)) == [RunStarted("run-1", "resumed", resumed, 8)]
 
 
-def test_sigterm_right_after_a_restore_from_memory_saves_to_storage(
+def test_an_attempt_from_memory_compares_its_settings_and_saves_to_storage_on_sigterm(
     tmp_path: Path, crash: Crash, capsys: Capture
 ) -> None:
     job = small_job(tmp_path, **EVERY_STEP)
     crash(job, 6)
-    assert [saved.step for saved in parsed(CheckpointSaved, stopped(job, 6, capsys, resumed=6))] == [6]
-
-
-def test_the_settings_of_the_attempt_that_saved_to_memory_are_compared(
-    tmp_path: Path, crash: Crash, capsys: Capture
-) -> None:
-    job = small_job(tmp_path, **EVERY_STEP)
-    crash(job, 6)
-    allowed = job.model_copy(
-        update={"storage": job.storage.model_copy(update={"allow_changes": ("optimizer.learning_rate",)})}
-    )
-    (change,) = parsed(SettingsChanged, trained(changed(allowed, optimizer={"learning_rate": 1e-4}), capsys))
-    assert change.step == 6
+    changes = {"optimizer": {"learning_rate": 1e-4}, "storage": {"allow_changes": ("optimizer.learning_rate",)}}
+    lines = stopped(changed(job, **changes), 6, capsys, resumed=6)
+    assert [change.step for change in parsed(SettingsChanged, lines)] == [6]
+    assert [saved.step for saved in parsed(CheckpointSaved, lines)] == [6]
 
 
 def test_a_rollback_leaves_no_state_of_a_later_step_in_memory(

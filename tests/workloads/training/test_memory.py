@@ -44,10 +44,6 @@ def test_what_a_step_would_fit_with_is_said(job: JobSpec, at_once: int, changes:
     )
 
 
-def test_without_a_known_size_of_memory_only_what_a_state_takes_is_said() -> None:
-    assert "takes 4.00 GiB and 2 sequences at once" in advice(job_on_chips(0.0, remat="none"), 4 * GIB)
-
-
 def test_what_a_state_would_fit_on_is_said() -> None:
     assert advice(job_on_chips(), 40 * GIB).endswith(
         "40.00 GiB of 16.0 GiB and 2 sequences at once the rest; take slices of more chips than 1x4, at least 3 times"

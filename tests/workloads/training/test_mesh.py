@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 from etils import epath
-from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding, SingleDeviceSharding
+from jax.sharding import Mesh, NamedSharding, PartitionSpec, Sharding
 
 from tests.workloads.jobs import small_job
 from workloads.report.mesh_text import Placement
@@ -118,8 +118,3 @@ def test_the_picture_is_printed_and_its_facts_are_kept(tmp_path: Path, capsys: p
     show_placement(placed, epath.Path(path))
     assert "slice 1: replica 1" in capsys.readouterr().out
     assert Placement.model_validate_json(path.read_text()) == placed
-
-
-def test_an_array_without_a_place_on_the_mesh_is_named() -> None:
-    with pytest.raises(TypeError, match=r"\['lost'\] must have a NamedSharding, got SingleDeviceSharding"):
-        placed_on_eight_devices({"lost": leaf((2,), SingleDeviceSharding(jax.devices()[0]))})

@@ -89,7 +89,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("rows")
 
 
-QUICK = {("replica 2 x fsdp 4", "dense"), (STAGES, "experts"), (UNEVEN, "experts"), (TENSOR, "qwen3, documents")}
+QUICK = {(STAGES, "dense"), (UNEVEN, "experts"), (TENSOR, "qwen3, documents")}
 CASES = [
     *((name, "dense") for name in LAYOUTS if name != "one device"),
     *((name, "experts") for name in (TENSOR, STAGES, "accumulation 4", UNEVEN, UNEVEN_STAGES)),

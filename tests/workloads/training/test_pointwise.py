@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from workloads.spec import load_preset
-from workloads.training.pointwise import frequencies, rotation
+from workloads.training.pointwise import frequencies
 
 
 def test_frequencies_are_meta_s_to_the_last_bit_of_float32() -> None:
@@ -27,11 +27,3 @@ def test_frequencies_are_meta_s_to_the_last_bit_of_float32() -> None:
             frequency = (1 - smooth) * frequency / scaling.factor + smooth * frequency
         expected.append(frequency)
     np.testing.assert_array_equal(frequencies(spec), np.asarray(expected, np.float32))
-
-
-def test_positions_turn_by_their_frequencies() -> None:
-    spec = load_preset("llama-3.1-8b").model
-    found = rotation(spec, 3)
-    angles = frequencies(spec)[:, None] * np.arange(3, dtype=np.float32)
-    np.testing.assert_allclose(found.cos, np.cos(angles), atol=1e-6)
-    np.testing.assert_allclose(found.sin, np.sin(angles), atol=1e-6)

@@ -3,12 +3,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import jax
 import pytest
 
 from tests.workloads.jobs import small_job
 from workloads.spec import JobSpec
-from workloads.training.check_host import open_devices, own_devices, require_devices
+from workloads.training.check_host import require_devices
 from workloads.training.failures import BadHost, InvalidSpec, Suspect, TrainingStopped
 from workloads.training.joining import on_present_slices
 from workloads.training.runtime import HostPosition, Processes
@@ -54,32 +53,9 @@ def check(local: Sequence[Chip], peers: Sequence[tuple[int, int, Sequence[int]]]
     require_devices(job().slices, [*local, Chip(1, 0)], FIRST, processes)
 
 
-@pytest.mark.parametrize(("platform", "seconds"), [("cpu", 0.0), ("tpu", 1.0)])
-def test_only_cpu_devices_cache_every_small_program(
-    platform: str, seconds: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    name = "jax_persistent_cache_min_compile_time_secs"
-    before = getattr(jax.config, name)
-    for listed in ("devices", "local_devices"):
-        monkeypatch.setattr(jax, listed, lambda: [Chip(0, 0, platform)])
-    try:
-        jax.config.update(name, 7.0)
-        open_devices(FIRST)
-        assert getattr(jax.config, name) == seconds
-    finally:
-        jax.config.update(name, before)
-
-
 def test_orderly_hosts_pass() -> None:
     assert on_present_slices(job(), FIRST) == job()
     check([Chip(0, 0)] * 2, ORDERLY)
-
-
-def test_a_host_says_which_devices_it_has_and_where_they_are() -> None:
-    chip = Chip(0, 0, id=2, coords=(1, 0, 3))
-    line = own_devices(FIRST, [chip, replace(chip, id=3, core_on_chip=1)])
-    assert line == "host host-0 has in slice 0: device 2 at (1,0,3) core 0, device 3 at (1,0,3) core 1"
-    assert own_devices(FIRST, [replace(chip, platform="cpu")]) == "host host-0 has in slice 0: device 2"
 
 
 @pytest.mark.parametrize(

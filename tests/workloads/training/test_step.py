@@ -62,9 +62,8 @@ def test_hosts_lower_the_same_step_whatever_their_hash_seeds() -> None:
     assert hashlib.sha256(one).hexdigest() == hashlib.sha256(other).hexdigest()
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_loss_falls_in_twenty_steps(tmp_path: Path, dtype: str) -> None:
-    found = losses(tmp_path, 2, 4, 20, dtype)
+def test_loss_falls_in_twenty_steps_of_bfloat16(tmp_path: Path) -> None:
+    found = losses(tmp_path, 2, 4, 20, "bfloat16")
     assert found[0] == pytest.approx(np.log(256), abs=0.5)
     assert found[-1] < 0.7 * found[0]
 
@@ -107,7 +106,7 @@ def test_a_step_whose_gradient_norm_is_above_the_limit_changes_no_weight(
     jax.tree.map(np.testing.assert_array_equal, after, before if skipped else usual)
 
 
-@pytest.mark.parametrize(("replica", "fsdp", "accumulation"), [(3, 1, 4), (3, 2, 2), (5, 1, 1)])
+@pytest.mark.parametrize(("replica", "fsdp", "accumulation"), [(3, 2, 2), (5, 1, 1)])
 def test_an_evaluation_with_padding_is_that_of_one_device(
     tmp_path: Path, replica: int, fsdp: int, accumulation: int
 ) -> None:

@@ -16,58 +16,31 @@ type Tensors = dict[str, np.ndarray]
 
 SCALING = RopeScaling(factor=8, low_frequency_factor=1, high_frequency_factor=4, original_length=64)
 
-UNTIED = ModelSpec(
-    vocab_size=32,
-    embed_dim=16,
-    mlp_dim=24,
-    layers=2,
-    query_heads=6,
-    kv_heads=2,
-    head_dim=8,
-    rope_scaling=SCALING,
-    norm_epsilon=1e-5,
-    tied_embedding=False,
-)
+_HEADS = {"query_heads": 6, "kv_heads": 2, "head_dim": 8}
+_LAYER = {"vocab_size": 32, "embed_dim": 16, "mlp_dim": 24, "layers": 2, "norm_epsilon": 1e-5}
+UNTIED = ModelSpec.model_validate({**_LAYER, **_HEADS, "rope_scaling": SCALING, "tied_embedding": False})
 TIED = UNTIED.model_copy(update={"tied_embedding": True})
+MISTRAL = UNTIED.model_copy(update={"rope_scaling": None, "rope_base": 1e6})
 EXPERTS = UNTIED.model_copy(
     update={"rope_scaling": None, "experts": ExpertsSpec(count=4, per_token=2, balance_weight=0.04)}
 )
-MISTRAL = UNTIED.model_copy(update={"rope_scaling": None, "rope_base": 1e6})
 QWEN3 = TIED.model_copy(update={"rope_scaling": None, "rope_base": 1e6, "query_key_norm": True})
-QWEN3_EXPERTS = UNTIED.model_copy(
-    update={
-        "rope_scaling": None,
-        "rope_base": 1e6,
-        "query_key_norm": True,
-        "experts": ExpertsSpec(count=6, per_token=3, balance_weight=0.003),
-    }
+QWEN3_EXPERTS = MISTRAL.model_copy(
+    update={"query_key_norm": True, "experts": ExpertsSpec(count=6, per_token=3, balance_weight=0.003)}
 )
-_GEMMA = {
+_GEMMA = dict.fromkeys(("output_norms", "norm_scales_from_one", "scaled_embedding"), True) | {
     "rope_scaling": None,
     "activation": "gelu",
-    "output_norms": True,
-    "norm_scales_from_one": True,
-    "scaled_embedding": True,
     "score_dim": 5,
 }
+_TWO, _SIX = ("local", "global"), (*["local"] * 5, "global")
 GEMMA2 = TIED.model_copy(
-    update=_GEMMA
-    | {
-        "layers": 3,
-        "attention_soft_cap": 2.0,
-        "logit_soft_cap": 3.0,
-        "windows": WindowSpec(size=8, pattern=("local", "global")),
-    }
+    update={**_GEMMA, "layers": 3, "windows": WindowSpec.model_validate({"size": 8, "pattern": _TWO})}
+    | {"attention_soft_cap": 2.0, "logit_soft_cap": 3.0}
 )
 GEMMA3 = TIED.model_copy(
-    update=_GEMMA
-    | {
-        "layers": 7,
-        "query_key_norm": True,
-        "rope_base": 1e6,
-        "rope_linear_factor": 8.0,
-        "windows": WindowSpec(size=8, pattern=("local", "local", "local", "local", "local", "global"), rope_base=1e4),
-    }
+    update={**_GEMMA, "layers": 7, "query_key_norm": True, "rope_base": 1e6, "rope_linear_factor": 8.0}
+    | {"windows": WindowSpec.model_validate({"size": 8, "pattern": _SIX, "rope_base": 1e4})}
 )
 FAMILIES = {
     "untied": UNTIED,
