@@ -11,9 +11,9 @@ from typing import Any
 
 import jax
 import pytest
-from multislice_run.exposition import FAMILIES
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from multislice_run.live_metrics import FAMILIES
 from multislice_run.records.events import Cause
 from multislice_run.records.ledger import LineFile
 from tests.workloads.exposed import numbers
