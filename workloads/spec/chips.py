@@ -40,8 +40,8 @@ class Chip:
     grouped_efficiency: float
     """Share of the peak that the kernels of grouped products reach on experts of the size of Mixtral's, counted in the
     FLOPs of their rows. v5p: what MaxText's published step of Mixtral 8x7B leaves for them (`benchmarks.md`). v6e: what
-    the tiles and the schedule of libtpu's `jax.lax.ragged_dot` allow; no source is known for its other kernels. v4 and v5e have the matrix units of v5p, 7x those
-    of v6e."""
+    the tiles and the schedule of libtpu's `jax.lax.ragged_dot` allow; nothing is known of the other kernels. v4 and v5e
+    have the matrix units of v5p, 7x those of v6e."""
     config: str | None = None
     """libtpu's `chip_config_name`, if GKE does not run the default."""
 
