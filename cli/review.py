@@ -9,24 +9,25 @@ import os
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from pydantic import TypeAdapter, ValidationError
 from rich.console import Console
 
 from cli import stack_file
 from cli.answer import NEGATIVE, Form, Halt, write
-from infra.cluster import running_jobs
-from infra.cluster.kubernetes import FORBIDDEN, UNREACHABLE, ApiError, ApiServer, Json
 from infra.review.answers import answers, find_obstacles, tables
 from infra.review.review import Known, Review
 from infra.review.review import review as made
 from infra.stack.cost import BILL_OUTPUT, Bill, read_bill
 from infra.stack.names import WORKLOADS
-from infra.stack.published import Published
 from infra.stack.settings.stack import Settings
 from infra.stack.submission import job_specs
 from workloads.preflight_result import cache_folder, cached_all
+
+if TYPE_CHECKING:
+    from infra.cluster.kubernetes import ApiServer, Json
+    from infra.stack.published import Published
 
 _MAKE_OUTPUTS = "pulumi stack output --json"
 _MAKE_WORKLOADS = "kubectl get workloads -A -o json"
@@ -125,7 +126,7 @@ def _object(path: Path, command: str) -> Mapping[str, Any]:
 _OTHERS_HIDDEN = "simulated without the jobs of other teams, which you cannot see"
 
 
-def review_submission(api: ApiServer, published: Published, settings: Settings) -> Review:
+def review_submission(api: "ApiServer", published: "Published", settings: Settings) -> Review:
     """Return price and simulated admission of the jobs in `settings` next to the workloads that this user may see.
 
     Raise Halt if the cluster does not list them.
@@ -141,11 +142,15 @@ def review_submission(api: ApiServer, published: Published, settings: Settings) 
     return found.model_copy(update={"jobs": tuple(jobs)})
 
 
-def _visible_workloads(api: ApiServer, namespace: str) -> tuple[list[Json], bool]:
+def _visible_workloads(api: "ApiServer", namespace: str) -> "tuple[list[Json], bool]":
     """Return the Workloads of the cluster, or of the namespace only, and whether others are hidden from this user."""
+    # Other reviews need no cluster.
+    from infra.cluster.kubernetes import FORBIDDEN, UNREACHABLE, ApiError
+    from infra.cluster.running_jobs import workloads
+
     try:
         try:
-            return running_jobs.workloads(api), False
+            return workloads(api), False
         except ApiError as error:
             if error.status != FORBIDDEN:
                 raise

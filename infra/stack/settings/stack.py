@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self, get_args
+from typing import TYPE_CHECKING, Any, Self, get_args
 
 from pydantic import InstanceOf
 
@@ -105,8 +105,9 @@ def written_folders(
 
 
 class _Sections:
-    slices: Mapping[str, SliceGroup]
-    datasets: Datasets | None
+    if TYPE_CHECKING:
+        slices: Mapping[str, SliceGroup]
+        datasets: Datasets | None
 
     @property
     def mounted_bucket(self) -> str | None:
