@@ -4,7 +4,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import Any, cast
@@ -66,9 +66,11 @@ class RecordedApi:
 
     last: str
     ended: threading.Event
+    renewed: set[str] = field(default_factory=set[str])
 
     def request(self, _method: str, path: str, *_: object) -> None:
-        if path.endswith(f"/{self.last}"):
+        self.renewed.add(path.rpartition("/")[2])
+        if self.last in self.renewed:
             self.ended.set()
 
     def patch(self, *_: object) -> None:
@@ -91,9 +93,10 @@ def named(name: str, annotations: Json) -> Json:
     return {"metadata": {"name": name, "uid": f"uid-of-{name}", "annotations": annotations}}
 
 
-def test_nodes_may_come_while_heartbeats_are_sent() -> None:
+def test_nodes_may_come_while_heartbeats_are_sent_and_of_a_silent_one_none_is() -> None:
     api = RecordedApi("one", threading.Event())
     leases = Leases(cast("ApiServer", api))
+    leases.announce(named("quiet", {SILENT_ANNOTATION: "true"}))
     names = (f"new-{number}" for number in count())
     leases.announce(Busy(named("one", {}), lambda: leases.announce(named(next(names), {}))))
     runs = threading.Thread(target=leases.run, args=(api.ended,))
@@ -101,3 +104,4 @@ def test_nodes_may_come_while_heartbeats_are_sent() -> None:
     assert api.ended.wait(10)
     leases.stop_waiting()
     runs.join(10)
+    assert "quiet" not in api.renewed

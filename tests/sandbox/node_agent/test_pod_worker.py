@@ -204,8 +204,9 @@ def test_an_ordinary_pod_is_not_refused() -> None:
 )
 def test_what_a_pod_has_beyond_that_is_named(of_pod: dict[str, Any], of_container: Json, part: str) -> None:
     me = container() | of_container
-    for kinds in ({"containers": [me]}, {"initContainers": [me]}):
-        assert (unsupported(pod(**of_pod, **kinds)) or "").startswith(BEGINNING + part)
+    for kind in ("containers", "initContainers"):
+        fields: dict[str, Any] = {**of_pod, kind: [me]}
+        assert (unsupported(pod(**fields)) or "").startswith(BEGINNING + part)
 
 
 def test_all_parts_are_named_at_once() -> None:

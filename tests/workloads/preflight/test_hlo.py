@@ -1,5 +1,5 @@
-from tests.workloads.preflight.texts import module
-from workloads.preflight.hlo import shapes_in
+from tests.workloads.preflight.texts import SCAN, module
+from workloads.preflight.hlo import parse, shapes_in
 
 
 def test_sizes_of_element_types() -> None:
@@ -30,3 +30,15 @@ def test_an_estimate_near_the_largest_integer_is_none() -> None:
         return module(cycles.format(value)).computations["main"].root.estimated_cycles
 
     assert (estimated(287349), estimated(9223372036854775807)) == (287349, 0)
+
+
+def test_an_instruction_knows_the_line_that_it_comes_from() -> None:
+    parsed = parse(SCAN)
+    matmul = parsed.computations["wide.region_0.1_spmd.sunk"].by_name["fusion.11"]
+    assert list(parsed.sources.stack(matmul)) == [
+        ("/job/program.py", "step.<locals>.layer", 10),
+        ("/job/program.py", "step", 11),
+        ("/job/program.py", "step", 11),
+        ("/job/program.py", "step", 11),
+        ("/job/program.py", "<module>", 17),
+    ]
