@@ -1,4 +1,4 @@
-"""Records windows of events on real Kueue: `python -m tests.infra.review.replay.windows [WINDOW ...]`.
+"""Records windows of events on real Kueue: `python -m benchmarks.kueue_windows [WINDOW ...]`.
 
 In a window, workloads are submitted and end one after another, as in a replayed trace but without its times. After each
 event Kueue settles, and the holders of chips are recorded. `agreement` is the share of events after which a simulation
@@ -35,7 +35,7 @@ from infra.review.admission.scheduler import Scheduler
 from infra.review.admission.situation import Queue, Situation, Workload
 from workloads.spec.base import Spec
 
-RECORD = Path(__file__).parent / "windows.jsonl"
+RECORD = Path(__file__).parent.parent / "tests" / "infra" / "review" / "replay" / "windows.jsonl"
 """File of the windows that the tests replay."""
 EVENTS = 50
 _SHARE_OF_ENDS = 0.4
@@ -191,7 +191,7 @@ def read(path: Path) -> tuple[str, list[Window]]:
 
 def main() -> None:
     """Record the windows, and print the events after which the simulation differs."""
-    parser = argparse.ArgumentParser(prog="python -m tests.infra.review.replay.windows", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.kueue_windows", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="WINDOW", help="windows to add, such as t7 or c7")
     more: list[str] = parser.parse_args().names
     known = [window.name for window in read(RECORD)[1]] if RECORD.exists() else []
