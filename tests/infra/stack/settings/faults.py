@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
+from math import inf
 from typing import NamedTuple
 
 from infra.stack.settings.values import HIDDEN
@@ -93,12 +94,55 @@ OF_SECTIONS: list[Values] = [
     {"image.build": True},
     {"image": {"build": False}},
     {"datasets": {"bucket": "gs://text"}},
+    {"datasets": {"bucket": "text", "mount": True}, "job.host_network": True},
     {"prices.usd_per_chip_hour.trilium": 2.0},
     {"scheduling.placement": "topology-aware"} | _FLEX,
     # Several faults at once hide nothing and lead to no other.
     {f"{_GROUP}.topology": "3x3", f"{_GROUP}.count": 0, "job.preset": "huge", "job.colour": "red"}
     | {"job.slices": {"group": "ironwood", "count": 0}},
     {"job.colour": "red", "teams.research.quota": {"trillium": 8}},
+]
+
+_CHIPS: Values = {"kind": "reservation", "name": "chips"}
+_QUEUED: Values = {"kind": "queued", "max_run_hours": 4}
+_FLEX_4: Values = _QUEUED | {"kind": "flex-start"}
+
+
+def _of(generation: str, topology: str, capacity: Values) -> Values:
+    return {f"{_GROUP}.generation": generation, f"{_GROUP}.topology": topology, f"{_GROUP}.capacity": capacity}
+
+
+def _falling_back(*groups: Values, count: int = 2) -> Values:
+    """A job that falls back from its group to others."""
+    names = ["second", "third"][: len(groups)]
+    of_job = {"group": "trillium", "fallback": names, "count": count}
+    quota = dict.fromkeys(["trillium", *names], 16)
+    return {f"slices.{name}": _LITE | {"count": 2} | group for name, group in zip(names, groups, strict=True)} | {
+        "job.slices": of_job,
+        "teams.research.quota": quota,
+    }
+
+
+OF_CAPACITY: list[Values] = [
+    *(
+        {f"{_GROUP}.capacity": capacity}
+        for capacity in (
+            *("reservation", "flex-start", "cheap", 7, {"name": "chips"}, _QUEUED),
+            _FLEX_4 | {"max_run_hour": 1},
+            *(_FLEX_4 | {"max_run_hours": hours} for hours in (0.1, 169, inf)),
+            _CHIPS | {"name": "projects/p/reservations/r"},
+            _CHIPS | {"project": "p" * 31},
+        )
+    ),
+    _of("7x", "4x4x4", _CHIPS | {"sub_block": "s"}),
+    _of("v5p", "4x4x4", _CHIPS | {"block": "b"}),
+    _of("7x", "4x4x4", _CHIPS | {"block": "b", "sub_block": "s"}),
+    _of("7x", "4x4x4", _CHIPS | {"block": "b"}) | {f"{_GROUP}.count": 145},
+    _of("v4", "4x4x4", _FLEX_4),
+    _of("v5e", "4x4", _FLEX_4),
+    _of("v4", "2x2x1", _QUEUED),
+    _falling_back({"capacity": _QUEUED}, count=1) | {f"{_GROUP}.capacity": _FLEX_4},
+    _falling_back({"topology": "4x4"}, {"count": 1}) | {"teams.research.quota.third": 8},
 ]
 
 _PLACE = "network.nodes", "network.pods", "network.services", "network.second_nodes"
@@ -368,6 +412,7 @@ OF_SWEEPS: list[Values] = [
 
 ALL = (
     Faults("sections", dev, "", OF_SECTIONS),
+    Faults("capacity", dev, "", OF_CAPACITY),
     Faults("places and machines", dev, "", OF_PLACES),
     Faults("machines for the controllers of many slices", scale_values, "", OF_CONTROLLERS),
     Faults("what exists", lambda: stack_values("dev"), "", OF_WHAT_EXISTS),
