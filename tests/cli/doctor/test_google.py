@@ -119,6 +119,7 @@ ANSWERS: dict[str, Json] = {
 }
 
 
+@pytest.mark.costs(cpu_seconds=6)
 def test_what_google_does_not_grant_is_said_as_in_the_golden_file(
     cloud: Google, answers: dict[str, Json], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.cli.api_server import Played
 from tests.cli.foreign.clusters import JOBSETS, condition, foreign, node
 from tests.cli.rehearse.clusters import Object, named, path, xpk
@@ -64,6 +66,7 @@ BROKEN: dict[str, Callable[[Played], object]] = {
 }
 
 
+@pytest.mark.costs(cpu_seconds=6)
 def test_what_is_wrong_is_said_as_in_the_golden_file(answer: Answer, tmp_path: Path) -> None:
     shown: list[str] = []
     for name, breaks in BROKEN.items():

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
+
 from tests.cli.api_server import Played
 from tests.cli.rehearse.clusters import (
     SYSTEM,
@@ -118,6 +120,7 @@ def _of_versions() -> Iterator[Case]:
         yield f"Kueue {version}", played, jobset()
 
 
+@pytest.mark.costs(cpu_seconds=8)
 def test_what_a_rehearsal_says_is_what_the_golden_file_says(rehearse: Rehearse) -> None:
     lines: list[str] = []
     for cases in (_of_flavors_and_resources, _of_what_is_not_simulated, _of_preemption, _of_rights, _of_versions):

@@ -18,6 +18,7 @@ from tests.infra.stack.settings.job_faults import OF_JOBS_AND_FILES
 _OF_PYTHON = {"tuple", "dictionary", "instance", "string", "integer", "None", "True", "False"}
 
 
+@pytest.mark.costs(cpu_seconds=10)
 def test_what_is_said_of_each_fault_is_what_the_golden_file_says(accepted_golden: Callable[[Path, str], None]) -> None:
     lines: list[str] = []
     for faults in (*OF_THE_STACK, *OF_JOBS_AND_FILES):
