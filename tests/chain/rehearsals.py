@@ -6,7 +6,7 @@ from benchmarks.kueue_trials import carry_out
 from infra.cluster.kubernetes import ApiServer
 from sandbox.site import administrator
 from tests.chain.stack import Chain, wait_until
-from tests.infra.review.replay import windows as kueue_windows
+from benchmarks import kueue_windows
 
 TRIALS = 12
 """Of the recorded ones, which Kueue decided when they were recorded."""

@@ -25,7 +25,7 @@ from tests.cli.shown import check
 type Case = tuple[str, Played, Object]
 
 _TAINT = {"key": TPU, "value": "present", "effect": "NoSchedule"}
-_LIKE = {"namespaceSelector": {"matchLabels": {"team": "research"}}}
+_LIKE: Any = {"namespaceSelector": {"matchLabels": {"team": "research"}}}
 _PREBUILT = {"annotations": {"kueue.x-k8s.io/prebuilt-workload-name": "x"}}
 _PREFERENCE: Any = {"flavorFungibility": {"preference": "PreemptionOverBorrowing"}}
 _THRESHOLD: Any = {
