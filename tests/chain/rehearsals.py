@@ -1,12 +1,12 @@
 """Rehearsed admissions and replayed windows of events held against the Kueue of a sandbox."""
 
+from benchmarks import kueue_windows
 from benchmarks.kueue_decisions import RECORD, names
 from benchmarks.kueue_situations import NAMESPACE, draw_named
 from benchmarks.kueue_trials import carry_out
 from infra.cluster.kubernetes import ApiServer
 from sandbox.site import administrator
 from tests.chain.stack import Chain, wait_until
-from benchmarks import kueue_windows
 
 TRIALS = 12
 """Of the recorded ones, which Kueue decided when they were recorded."""
