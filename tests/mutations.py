@@ -93,7 +93,7 @@ COMMANDS = (
         "cli/explain/queueing.py",
         "tests/cli/explain",
         {
-            "explain-finished-holders": (' and not other.holds("Finished")', ""),
+            "explain-finished-holders": (' and not each.holds("Finished")', ""),
             "explain-since-of-a-refusal": ("since = max(workload.created, said.since)", "since = said.since"),
         },
     ),
