@@ -40,11 +40,12 @@ def edited(values: Values, changes: Mapping[str, object]) -> Values:
     return values
 
 
-def errors_of(values: Values) -> dict[str, str]:
-    """Return the text of the errors of each setting, one a line; nothing if the stack file is valid."""
+def errors_of(values: Values, read: Callable[[Values], object] = parse) -> dict[str, str]:
+    """Return the text of the errors of each setting, one a line; nothing if the stack file, or what `read` takes, is
+    valid."""
     texts: dict[str, list[str]] = {}
     try:
-        parse(values)
+        read(values)
     except SettingsError as error:
         for found in error.errors:
             texts.setdefault(found.path, []).append(str(found))

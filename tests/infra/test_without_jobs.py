@@ -24,7 +24,7 @@ def test_a_lost_section_is_no_stack_without_jobs(without_jobs: Values) -> None:
 
 def test_its_outputs_name_no_job(without_jobs: Values) -> None:
     exports = run_program(without_jobs).exports
-    assert (exports["jobs"], "job" in exports, exports["bill"]["jobs"]) == ([], False, [])
+    assert (exports["jobs"], "job" in exports, list(exports["bill"]["jobs"])) == ([], False, [])
     assert exports["bill"]["at_once"]["usd_per_hour"] > 0
 
 

@@ -39,5 +39,7 @@ def test_the_same_job_continues_it(tmp_path: Path) -> None:
     written = json.loads((RUN / "manifest.json").read_text())
     job = JobSpec.model_validate(written["spec"] | {"storage": {"path": str(tmp_path), "existing_run": "resume"}})
     data = DataRecord(data_digest=written["data_digest"], data_order="order", datasets=[])
-    run = open_run(job, "second", manifest(job, data, "image", {}, {"attention": "reference"}), Processes(0, 1, "host-0"))
+    run = open_run(
+        job, "second", manifest(job, data, "image", {}, {"attention": "reference"}), Processes(0, 1, "host-0")
+    )
     assert (run.id, run.start) == ("first", 1)

@@ -1,7 +1,8 @@
 """A stack in which nothing is wrong, for tests to break, on an API server that keeps objects and does nothing else."""
 
 import json
-from collections.abc import Generator
+import re
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -173,3 +174,9 @@ def faults(found: Scope) -> list[tuple[str, str, str, str]]:
         for check in examined(found)
         if check.verdict is Verdict.FAILED
     ]
+
+
+def written(name: str, failing: Iterable[tuple[str, str, str, str]]) -> str:
+    """Checks that fail, as a part of a golden file. Times of clocks, which differ, are left out."""
+    lines = (f"{group}, {subject}: {says}\n  -> {fix}\n" for group, subject, says, fix in failing)
+    return re.sub(r"\b5\d\d s\b", "9 min", f"# {name}\n{''.join(lines) or 'nothing\n'}\n")

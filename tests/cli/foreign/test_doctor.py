@@ -1,6 +1,7 @@
 """`multislice doctor` on clusters that other tools made, through the command line."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from tests.cli.api_server import Played
 from tests.cli.foreign.clusters import JOBSETS, condition, foreign, node
 from tests.cli.rehearse.clusters import Object, named, path, xpk
+from tests.cli.shown import check
 
 type Answer = Callable[..., dict[str, Any]]
 
@@ -36,73 +38,43 @@ def sound(**more: Any) -> Played:
     return played
 
 
-def checks(answer: Answer, played: Played, failing: int) -> dict[str, tuple[str, str]]:
-    """Return verdict and text of each check by its subject."""
-    found = answer(played, "doctor", exit_status=2 if failing else 0)["checks"]
-    assert len([each for each in found if each["verdict"] == "failed"]) == failing, found
-    return {each["subject"]: (each["verdict"], each["says"]) for each in found}
-
-
 def test_an_older_kueue_is_checked_in_its_own_version(answer: Answer) -> None:
-    found = checks(answer, sound(version="v1beta1"), 0)
-    assert found["Kueue"] == ("ok", "serves v1beta1, an older one")
+    found = {each["subject"]: each for each in answer(sound(version="v1beta1"), "doctor")["checks"]}
+    assert found["Kueue"]["says"] == "serves v1beta1, an older one"
+    assert {each["verdict"] for each in found.values()} == {"ok"}
 
 
-def broken(change: Callable[[Played], object]) -> Played:
-    played = sound()
-    change(played)
-    return played
-
-
-BROKEN: dict[str, tuple[Callable[[Played], object], str, str]] = {
-    "no Kueue": (lambda each: each.collections["/apis"].pop(0), "Kueue", "does not serve the API group"),
-    "no JobSet": (lambda each: each.collections["/apis"].pop(1), "JobSet", "does not serve the API group"),
-    "an unknown version": (
-        lambda each: each.collections["/apis"][0].update(versions=[{"groupVersion": "kueue.x-k8s.io/v1"}]),
-        "Kueue",
-        "serves v1, which this program does not read",
+LOCAL = path("localqueues", namespace="default")
+KUEUE = "/apis/apps/v1/namespaces/kueue-system/deployments"
+BROKEN: dict[str, Callable[[Played], object]] = {
+    "no Kueue": lambda each: each.collections["/apis"].pop(0),
+    "no JobSet": lambda each: each.collections["/apis"].pop(1),
+    "an unknown version": lambda each: each.collections["/apis"][0].update(
+        versions=[{"groupVersion": "kueue.x-k8s.io/v1"}]
     ),
-    "a controller that is down": (
-        lambda each: each.collections["/apis/apps/v1/namespaces/kueue-system/deployments"].append(
-            deployment("other", "False")
-        ),
-        "other-controller-manager",
-        "has minimum availability",
+    "a controller that is down": lambda each: each.collections[KUEUE].append(deployment("other", "False")),
+    "a stopped queue": lambda each: each.collections[path("clusterqueues")][0]["spec"].update(stopPolicy="Hold"),
+    "a queue that is missing": lambda each: each.collections[LOCAL][0]["spec"].update(clusterQueue="gone"),
+    "a namespace without queues": lambda each: each.collections.update({LOCAL: []}),
+    "a flavor without nodes": lambda each: each.collections[path("resourceflavors")][0]["spec"].update(
+        nodeLabels={"a": "b"}
     ),
-    "a stopped queue": (
-        lambda each: each.collections[path("clusterqueues")][0]["spec"].update(stopPolicy="Hold"),
-        "ClusterQueue cluster-queue",
-        "its stopPolicy is Hold",
+    "a host that is not ready": lambda each: each.collections[NODES][0]["status"].update(
+        conditions=[condition("Ready", status="False")]
     ),
-    "a queue that is missing": (
-        lambda each: each.collections[path("localqueues", namespace="default")][0]["spec"].update(clusterQueue="gone"),
-        "LocalQueue multislice-queue",
-        "'gone' does not exist",
-    ),
-    "a namespace without queues": (
-        lambda each: each.collections.update({path("localqueues", namespace="default"): []}),
-        "LocalQueues",
-        "has no LocalQueue",
-    ),
-    "a flavor without nodes": (
-        lambda each: each.collections[path("resourceflavors")][0]["spec"].update(nodeLabels={"a": "b"}),
-        "flavor 1xv6e-16",
-        "no node has its labels a=b",
-    ),
-    "a host that is not ready": (
-        lambda each: each.collections[NODES][0]["status"].update(conditions=[condition("Ready", status="False")]),
-        "slice np-0",
-        "not ready: gke-1",
-    ),
-    "a right": (lambda each: each.refused.update({JOBSETS: 403}), "jobs", "you may not list jobsets.jobset.x-k8s.io"),
+    "a right": lambda each: each.refused.update({JOBSETS: 403}),
 }
 
 
-@pytest.mark.parametrize("what", BROKEN)
-def test_what_is_wrong_is_one_failed_check(what: str, answer: Answer) -> None:
-    change, subject, text = BROKEN[what]
-    verdict, says = checks(answer, broken(change), 1)[subject]
-    assert (verdict, text in says) == ("failed", True), says
+@pytest.mark.costs(cpu_seconds=6)
+def test_what_is_wrong_is_said_as_in_the_golden_file(answer: Answer, tmp_path: Path) -> None:
+    shown: list[str] = []
+    for name, breaks in BROKEN.items():
+        played = sound()
+        breaks(played)
+        failed = (each for each in answer(played, "doctor", exit_status=2)["checks"] if each["verdict"] == "failed")
+        shown += [f"# {name}", *(f"{each['subject']}: {each['says']}\n  -> {each['fix']}" for each in failed), ""]
+    check("doctor-foreign", "\n".join(shown).replace(str(tmp_path), "FOLDER"))
 
 
 def test_objects_that_are_half_deleted_are_no_error(answer: Answer) -> None:

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
+
 from tests.cli.api_server import Played
 from tests.cli.rehearse.clusters import (
     SYSTEM,
@@ -23,7 +25,7 @@ from tests.cli.shown import check
 type Case = tuple[str, Played, Object]
 
 _TAINT = {"key": TPU, "value": "present", "effect": "NoSchedule"}
-_LIKE = {"namespaceSelector": {"matchLabels": {"team": "research"}}}
+_LIKE: Any = {"namespaceSelector": {"matchLabels": {"team": "research"}}}
 _PREBUILT = {"annotations": {"kueue.x-k8s.io/prebuilt-workload-name": "x"}}
 _PREFERENCE: Any = {"flavorFungibility": {"preference": "PreemptionOverBorrowing"}}
 _THRESHOLD: Any = {
@@ -52,6 +54,18 @@ def _of_flavors_and_resources() -> Iterator[Case]:
     (part,) = parts["spec"]["replicatedJobs"]
     parts["spec"]["replicatedJobs"] = [{**part, "name": f"part-{index}"} for index in range(19)]
     yield "more parts than Kueue takes", cluster(*xpk(1000)), parts
+
+
+def _of_queues() -> Iterator[Case]:
+    """Queues that admit nothing, or nothing of the namespace."""
+    flavor, queue, local, *classes = xpk()
+    condition = {"type": "Active", "status": "False", "reason": "FlavorNotFound", "message": "no x"}
+    inactive = {**queue, "status": {"conditions": [condition]}}
+    yield "an inactive queue", cluster(flavor, inactive, local, *classes), jobset()
+    stopped = local_queue("multislice-queue", "cluster-queue", stopPolicy="HoldAndDrain")
+    yield "a stopped local queue", cluster(flavor, queue, stopped, *classes), jobset()
+    yield "a queue for no namespace", cluster(*xpk(namespaceSelector=None)), jobset()
+    yield "a queue without resources", cluster(*xpk(resourceGroups=[])), jobset()
 
 
 def _of_what_is_not_simulated() -> Iterator[Case]:
@@ -118,9 +132,13 @@ def _of_versions() -> Iterator[Case]:
         yield f"Kueue {version}", played, jobset()
 
 
+_OTHERS = (_of_preemption, _of_rights, _of_versions)
+
+
+@pytest.mark.costs(cpu_seconds=8)
 def test_what_a_rehearsal_says_is_what_the_golden_file_says(rehearse: Rehearse) -> None:
     lines: list[str] = []
-    for cases in (_of_flavors_and_resources, _of_what_is_not_simulated, _of_preemption, _of_rights, _of_versions):
+    for cases in (_of_flavors_and_resources, _of_queues, _of_what_is_not_simulated, *_OTHERS):
         for name, played, job in cases():
             found = rehearse(played, job)
             simulated = found["simulated"]

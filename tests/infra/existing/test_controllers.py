@@ -17,8 +17,6 @@ from infra.existing.checks import (
 )
 from infra.stack.manifests import configuration
 from infra.stack.settings.errors import FieldError
-from infra.stack.settings.read import parse
-from tests.infra.recording import stack_values
 
 SERVED = ["jobset.x-k8s.io/v1alpha2", "kueue.x-k8s.io/v1beta1", "kueue.x-k8s.io/v1beta2"]
 
@@ -27,15 +25,6 @@ def deployment(image: str, namespace: str = "kueue-system", version: str = "") -
     labels = {"app.kubernetes.io/version": version} if version else {}
     pod = {"containers": [{"image": "sidecar"}, {"image": image}], "volumes": [{"configMap": {"name": "settings"}}]}
     return {"metadata": {"namespace": namespace, "labels": labels}, "spec": {"template": {"spec": pod}}}
-
-
-@pytest.fixture
-def needs() -> Needs:
-    values: Any = stack_values("dev")
-    values["cluster"] = {"name": "research", "existing": {"name": "shared", "location": "us-east5"}}
-    settings = parse(values)
-    assert settings.cluster.existing
-    return Needs.of(settings, settings.cluster.existing)
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,8 @@ from typing import Any
 import pytest
 
 from infra.existing.checks import Needs, cluster_doubts, cluster_errors, dns_endpoint, subnet_errors
-from infra.stack.settings.read import parse
 from infra.stack.settings.schema import ExistingNetwork
-from tests.infra.recording import DNS_ENDPOINT, stack_values
+from tests.infra.recording import DNS_ENDPOINT
 
 FITTING: dict[str, Any] = {
     "name": "shared",
@@ -29,36 +28,32 @@ FITTING: dict[str, Any] = {
 
 
 @pytest.fixture
-def needs() -> Needs:
+def all_needs(needs: Needs) -> Needs:
     """Everything that a stack can ask for."""
-    values: Any = stack_values("dev")
-    values["cluster"] = {"name": "research", "existing": {"name": "shared", "location": "us-east5"}}
-    settings = parse(values)
-    assert settings.cluster.existing
-    return replace(Needs.of(settings, settings.cluster.existing), mounts=True, secrets=True, groups=True)
+    return replace(needs, mounts=True, secrets=True, groups=True)
 
 
-def test_a_cluster_with_all_that_the_stack_asks_for_fits(needs: Needs) -> None:
-    assert not list(cluster_errors(FITTING, needs))
+def test_a_cluster_with_all_that_the_stack_asks_for_fits(all_needs: Needs) -> None:
+    assert not list(cluster_errors(FITTING, all_needs))
     assert not list(cluster_doubts(FITTING))
     assert dns_endpoint(FITTING) == DNS_ENDPOINT
 
 
-def test_everything_that_is_missing_is_named_at_once_with_the_command_that_adds_it(needs: Needs) -> None:
-    found = {error.path: error for error in cluster_errors({"masterVersion": "1.34.1-gke.100"}, needs)}
+def test_everything_that_is_missing_is_named_at_once_with_the_command_that_adds_it(all_needs: Needs) -> None:
+    found = {error.path: error for error in cluster_errors({"masterVersion": "1.34.1-gke.100"}, all_needs)}
     assert found.keys() == {"cluster.existing", "datasets.mount", "monitoring.enabled", "teams", "secrets"}
-    commands = [error.fix for error in cluster_errors({"masterVersion": "1.29.9-gke.1"}, needs)]
+    commands = [error.fix for error in cluster_errors({"masterVersion": "1.29.9-gke.1"}, all_needs)]
     assert all("gcloud container clusters update shared --location=us-east5" in command for command in commands)
     assert len(commands) == 7
 
 
-def test_what_the_stack_does_not_use_is_not_asked_for(needs: Needs) -> None:
-    plain = replace(needs, mounts=False, monitored=False, secrets=False, groups=False)
+def test_what_the_stack_does_not_use_is_not_asked_for(all_needs: Needs) -> None:
+    plain = replace(all_needs, mounts=False, monitored=False, secrets=False, groups=False)
     assert {error.path for error in cluster_errors({"masterVersion": "1.34.1-gke.100"}, plain)} == {"cluster.existing"}
 
 
-def test_an_autopilot_cluster_is_refused_without_further_advice(needs: Needs) -> None:
-    (error,) = cluster_errors(FITTING | {"enableAutopilot": True}, needs)
+def test_an_autopilot_cluster_is_refused_without_further_advice(all_needs: Needs) -> None:
+    (error,) = cluster_errors(FITTING | {"enableAutopilot": True}, all_needs)
     assert error.got == "Autopilot"
 
 

@@ -102,6 +102,7 @@ def _of_obstacles() -> Iterator[Case]:
     yield "which comes first too", tables, edited(own("dev"), _ELSEWHERE), NOTHING
 
 
+@pytest.mark.costs(cpu_seconds=6)
 def test_what_a_review_says_is_what_the_golden_file_says(accepted_golden: Callable[[Path, str], None]) -> None:
     lines: list[str] = []
     for cases in (_of_one_job, _of_queues, _of_prices, _of_obstacles):

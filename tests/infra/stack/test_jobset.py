@@ -18,10 +18,25 @@ from tests.infra.recording import ROOT, Values
 from tests.infra.stack.settings.test_containers import rendered, with_container
 from tests.infra.stack.test_pathways import on_one_host, stack_with
 from tests.infra.stack.test_pathways import rendered as by_pathways
-from tests.infra.stack.test_pods import FLEX, QUEUED, with_capacities
 from tests.infra.stack.test_submitted import call
 from tests.infra.test_golden import dumped, unfolded
 from workloads.spec import ExitCode
+
+FLEX = {"kind": "flex-start", "max_run_hours": 24}
+QUEUED = {"kind": "queued", "max_run_hours": 2}
+
+
+def with_capacities(values: Values, *capacities: object, slices: int = 2) -> Values:
+    """A job that falls back from one group of equal slices to the next: first, second and so on."""
+    names = ["first", "second", "third"][: len(capacities)]
+    of_group = dict(zip(names, capacities, strict=True))
+    values["slices"] = {
+        name: {**values["slices"]["trillium"], "capacity": capacity} for name, capacity in of_group.items()
+    }
+    values["teams"]["research"]["quota"] = dict.fromkeys(names, 16)
+    values["job"]["slices"] = {"group": names[0], "fallback": names[1:], "count": slices}
+    return values
+
 
 type Build = Callable[[Values], Any]
 

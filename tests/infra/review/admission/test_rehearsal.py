@@ -1,64 +1,34 @@
 """Why a workload is admitted or waits; what Kueue decides in general is replayed in `test_decisions`."""
 
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 
 from infra.review.admission.rehearsal import Loan, Verdict, rehearse
-from infra.review.admission.situation import Situation, Workload
+from tests.infra.recording import ROOT
 from tests.infra.review.admission.situations import limited, queue, running, situation, waiting
 
 OWN, LENDER = queue("a", {"x": 16}), queue("b", {"x": 16}, checked_flavors={"x"})
-BORROWS = situation(OWN, LENDER), waiting("new", "a", 24)
-PREEMPTS = situation(OWN, running("old", "a", "x", 16, priority=100)), waiting("new", "a", 8, priority=1000)
-WAITS = situation(OWN, *(running(f"old{index}", "a", "x", 2) for index in range(8))), waiting("new", "a", 16)
-NEVER = situation(OWN), waiting("new", "a", 32)
+CASES = {
+    "borrows": (situation(OWN, LENDER), waiting("new", "a", 24)),
+    "preempts": (
+        situation(OWN, running("old", "a", "x", 16, priority=100)),
+        waiting("new", "a", 8, priority=1000),
+    ),
+    "waits": (situation(OWN, *(running(f"old{index}", "a", "x", 2) for index in range(8))), waiting("new", "a", 16)),
+    "never": (situation(OWN), waiting("new", "a", 32)),
+    "waits for hosts": (situation(LENDER), waiting("new", "b", 8)),
+}
 
 
-@pytest.mark.parametrize(
-    ("case", "lines"),
-    [
-        (
-            BORROWS,
-            [
-                "new (24 chips, priority 500) is admitted at once, on x",
-                "borrows 8 idle chips of x from b",
-            ],
-        ),
-        (
-            PREEMPTS,
-            [
-                "new (8 chips, priority 1000) preempts 1 running, then is admitted on x",
-                "preempts old (16 chips, priority 100, less urgent in the same queue)",
-                "x: needs 8 chips, 0 of at most 16 are free",
-            ],
-        ),
-        (
-            WAITS,
-            [
-                "new (16 chips, priority 500) waits: queue a is short of chips",
-                "x: needs 16 chips, 0 of at most 16 are free",
-                "held by " + ", ".join(f"old{index} (2 chips, priority 500)" for index in range(5)) + " and 3 more",
-            ],
-        ),
-        (
-            NEVER,
-            [
-                "new (32 chips, priority 500) is never admitted by queue a",
-                "x: needs 32 chips, and the queue can never use more than 16",
-            ],
-        ),
-        (
-            (situation(LENDER), waiting("new", "b", 8)),
-            [
-                "new (8 chips, priority 500) has its quota at once, on x, and waits for hosts",
-                "has quota of x, then waits until its hosts have come",
-            ],
-        ),
-    ],
-)
-def test_the_first_line_says_the_outcome_and_the_others_why(case: tuple[Situation, Workload], lines: list[str]) -> None:
-    verdict = rehearse(*case)
-    assert list(verdict.lines) == lines
-    assert Verdict.model_validate_json(verdict.model_dump_json()) == verdict
+def test_the_first_line_says_the_outcome_and_the_others_why(accepted_golden: Callable[[Path, str], None]) -> None:
+    lines: list[str] = []
+    for name, case in CASES.items():
+        verdict = rehearse(*case)
+        assert Verdict.model_validate_json(verdict.model_dump_json()) == verdict
+        lines += [f"# {name}", *verdict.lines, ""]
+    accepted_golden(ROOT / "tests" / "golden" / "verdicts.txt", "\n".join(lines))
 
 
 A, B = queue("a", {"x": 16}), queue("b", {"x": 16})
