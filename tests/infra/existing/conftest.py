@@ -3,8 +3,8 @@
 from typing import Any
 
 import pytest
-from infra.existing.needs import Needs
 
+from infra.existing.checks import Needs
 from infra.stack.settings.read import parse
 from tests.infra.recording import stack_values
 
