@@ -50,10 +50,8 @@ class Slices:
         google = gcp.Provider("google", project=CLOUD.project, region=CLOUD.region, zone=CLOUD.zone)
         groups = {name: SliceGroup.model_validate(group) for name, group in self.groups.items()}
         endpoint = f"{self.site.address}:{self.site.api_server_port if self.answers else 1}"
-        spec, cluster = (
-            FleetSpec(cloud=CLOUD, slices=groups, teams={}, bucket="b"),
-            ClusterOutputs(name="c", endpoint=endpoint, node_account="nodes@x"),
-        )
+        spec = FleetSpec(cloud=CLOUD, slices=groups, teams={}, bucket="b")
+        cluster = ClusterOutputs(name="c", endpoint=endpoint, node_account="nodes@x")
         args = TpuSlicesArgs(spec, cluster, {"team": self.team})
         TpuSlices("slices", args, pulumi.ResourceOptions(provider=google))
 
