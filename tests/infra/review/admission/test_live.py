@@ -33,3 +33,26 @@ def test_queues_of_one_cohort_belong_together() -> None:
     queues = [_queue("a", cohort="x"), _queue("b", cohortName="x"), _queue("c"), _queue("d")]
     assert [each["metadata"]["name"] for each in manifests.related(queues, "a")] == ["a", "b"]
     assert [each["metadata"]["name"] for each in manifests.related(queues, "c")] == ["c"]
+
+
+def test_both_versions_of_the_api_say_the_same() -> None:
+    old = _queue(
+        cohort="x", admissionChecks=["dws"], flavorFungibility={"whenCanBorrow": "Borrow", "whenCanPreempt": "Preempt"}
+    )
+    new = _queue(
+        cohortName="x",
+        admissionChecksStrategy={"admissionChecks": [{"name": "dws"}]},
+        flavorFungibility={"whenCanBorrow": "MayStopSearch", "whenCanPreempt": "MayStopSearch"},
+    )
+    found = manifests.chip_queue(old)
+    assert found
+    assert found == manifests.chip_queue(new)
+    assert (found.cohort, found.checked_flavors, found.when_can_preempt) == ("x", {"v6e"}, "MayStopSearch")
+
+
+def test_an_inactive_queue_admits_nothing_and_a_drained_one_stops_its_workloads() -> None:
+    inactive = {"conditions": [{"type": "Active", "status": "False"}]}
+    stops = [
+        manifests.chip_queue({**_queue(**spec), "status": inactive}) for spec in ({}, {"stopPolicy": "HoldAndDrain"})
+    ]
+    assert [queue and queue.stop_policy for queue in stops] == ["Hold", "HoldAndDrain"]
