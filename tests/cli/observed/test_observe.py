@@ -21,6 +21,7 @@ from tests.cli.api_objects import EVENTS, JOBSETS, LOCAL_QUEUES, PODS, QUEUES, W
 from tests.cli.api_server import Played, playing
 from tests.cli.standing import running, stack, trained, waiting
 from tests.infra.recording import Values, run_program, stack_values
+from tests.workloads.report.runs import crashed_and_resumed
 
 
 @pytest.fixture
@@ -170,3 +171,10 @@ def test_slices_that_come_on_request_may_be_away(kind: str) -> None:
 @pytest.mark.parametrize("reported", [{}, {BILL_OUTPUT: {"at_once": {"usd_per_hour": 21.6}}}])
 def test_outputs_of_another_version_are_ignored(reported: Mapping[str, Any]) -> None:
     assert find_hostless(reported, []) is None
+
+
+def test_the_starts_of_a_run_are_listed_with_their_failures(tmp_path: Path) -> None:
+    crashed_and_resumed(tmp_path)
+    found = read_files(str(tmp_path))
+    assert [(start.attempt, start.cause) for start in found.starts] == [(0, "host-1: ValueError: no such row"), (1, "")]
+    assert [(fail.host, fail.code, fail.attempt) for fail in found.failures] == [("host-1", 1, 0)]

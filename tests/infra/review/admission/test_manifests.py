@@ -147,3 +147,15 @@ def test_init_containers_run_before_the_others_and_sidecars_next_to_them() -> No
     assert manifests.requests({**pod, "initContainers": [container(4), sidecar]}) == {TPU: 4}
     assert manifests.requests({**pod, "initContainers": [sidecar, container(4)]}) == {TPU: 5}
     assert manifests.requests({**pod, "initContainers": [sidecar]}) == {TPU: 4}
+
+
+def test_pods_without_chips_ask_for_no_flavor() -> None:
+    head = {"name": "head", "count": 1, "template": {"spec": {"containers": [{"resources": {"requests": {"cpu": 8}}}]}}}
+    slices = _workload()["spec"]["podSets"]
+    waiting = _workload(spec={"podSets": [head, *slices]})
+    assignments = [{"name": "head", "count": 1}, {"name": "slice", "count": 8, "flavors": {TPU: "trillium"}}]
+    admission = {"clusterQueue": "research", "podSetAssignments": assignments}
+    running = {**waiting, "status": _status(_condition("QuotaReserved"), admission=admission)}
+    (asks,), (has,) = _read(waiting), _read(running)
+    assert [pods.name for pods in asks.pod_sets] == ["slice"]
+    assert (asks.chips, has.usage) == (32, {"trillium": 32})
