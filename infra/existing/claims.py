@@ -95,10 +95,10 @@ def claim_record(wanted: Iterable[Claim], pools: Iterable[str], endpoint: str | 
 
     It is checked before anything is changed, also in previews, except in offline ones, which know no endpoint."""
     by_path, existing = {claim.path: claim for claim in wanted}, {f"{POOLS}/{name}" for name in pools}
+    if endpoint is None:
+        return pulumi.Stash("names", input={"names": sorted(by_path)})
 
     async def look(change: pulumi.ResourceHookArgs) -> None:
-        if endpoint is None:
-            return
         before: Mapping[str, object] = change.old_inputs or {}
         own = set(_names(before))
         new = [claim for path, claim in by_path.items() if path not in own]

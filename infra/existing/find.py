@@ -5,7 +5,7 @@ Everything that does not fit is reported at once, like the errors of a stack fil
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import pulumi
 import pulumi_gcp as gcp
@@ -61,7 +61,7 @@ def find(settings: Settings, provider: gcp.Provider) -> Found | None:
 
 def _assume(settings: Settings, cluster: schema.ExistingCluster) -> Found:
     shared = SharedCluster(location=cluster.location, jobset=cluster.jobset, kueue=cluster.kueue)
-    endpoint, record = pulumi.Output.from_input(UNKNOWN), claim_record(claims(settings), (), None)
+    endpoint, record = pulumi.Output.from_input(cast(str, UNKNOWN)), claim_record(claims(settings), (), None)
     return Found(schema.Network(), endpoint, shared, (record,), "cluster.existing")
 
 
@@ -116,7 +116,7 @@ def _find_cluster(settings: Settings, wanted: schema.ExistingCluster, provider: 
 
 
 def _ask(token: str, place: dict[str, str], provider: gcp.Provider) -> Json | None:
-    """Return what Google Cloud answers; `None` if there is no such thing. Raise _OfflineError if nobody answers."""
+    """Return what Google Cloud answers; `None` if there is no such thing. Raise _OfflineError offline."""
     try:
         return pulumi.runtime.invoke(token, place, pulumi.InvokeOptions(provider=provider)).value
     except Exception as error:  # The SDK raises a plain Exception for every error of the provider.
