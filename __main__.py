@@ -45,4 +45,4 @@ records = published_records(settings, image, after(kubernetes, fleet, deleted_wi
 declared = [foundation, bucket, fleet, *jobs, *records, *alerts]
 guard.close([*declared, built] if built else declared, after(kubernetes, fleet, deleted_with=cluster.resource))
 export_outputs(settings, cluster, bucket, bill(settings, step_seconds={}, deployed=None))
-log_review(settings, guard, now)
+log_review(settings, guard, now, found.unchecked if found else None)

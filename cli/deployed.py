@@ -36,6 +36,22 @@ from infra.stack.names import (
 from infra.stack.published import Published, RecordError
 from infra.stack.settings.errors import nearest
 
+_NOT_KNOWN = {
+    "no stack named": "not deployed yet",
+    "PULUMI_ACCESS_TOKEN must be set for login": "not deployed yet, or unknown because Pulumi is not logged in",
+    "program pulumi on the PATH, found none": "not deployed yet, or unknown because Pulumi is not installed",
+}
+"""Reason why a stack is not known, by the error of Pulumi before a first `up`."""
+
+
+class NotDeployed(Halt):
+    """Raised when no stack of the name has a cluster, as far as this user's Pulumi knows."""
+
+    def __init__(self, message: str, reason: str) -> None:
+        """`reason` is a few words for a list of checks."""
+        super().__init__(message)
+        self.reason = reason
+
 
 @dataclass(frozen=True)
 class JobRef:
@@ -237,7 +253,8 @@ def choose_job(place: str, jobs: Sequence[JobRef], name: str | None) -> JobRef:
 def deployed(stack: str, sandbox: Path | None) -> Deployed:
     """Return a stack in the sandbox in a folder, or of the user's own Pulumi if `sandbox` is None.
 
-    Raise Halt if it does not exist or is not up, or there is no sandbox, StacksError if there are no credentials.
+    Raise NotDeployed if it is not up, Halt if it does not exist or there is no sandbox, StacksError if there are no
+    credentials.
     """
     where = Stacks()
     if sandbox:
@@ -254,12 +271,15 @@ def deployed(stack: str, sandbox: Path | None) -> Deployed:
         if stack not in stack_file.names():
             raise Halt(_unknown(stack, where, error)) from None
         other = "--sandbox" if sandbox is None else "--engine pulumi"
-        raise Halt(
+        told = (
             f"expected stack {stack!r} to be up, but Pulumi cannot read it: {error}\n"
             f"Bring it up with `{up}`, or use {other}"
-        ) from None
+        )
+        reasons = [reason for part, reason in _NOT_KNOWN.items() if part in str(error)]
+        raise (NotDeployed(told, reasons[0]) if reasons else Halt(told)) from None
     if not {"endpoint", "jobs"} <= outputs.keys():
-        raise Halt(f"expected stack {stack!r} to be up, got one without a cluster; run `{up}`")
+        told = f"expected stack {stack!r} to be up, got one without a cluster; run `{up}`"
+        raise NotDeployed(told, _NOT_KNOWN["no stack named"])
     return from_outputs(stack, outputs, where)
 
 

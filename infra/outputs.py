@@ -69,14 +69,14 @@ async def deployed_bill() -> Bill | None:
     return read_bill(found["outputs"].get(BILL_OUTPUT))
 
 
-def log_review(settings: Settings, guard: Guard, at: datetime) -> None:
-    """Log the review in a preview. An `up` is preceded by a preview."""
+def log_review(settings: Settings, guard: Guard, at: datetime, unchecked: str | None) -> None:
+    """Log the review in a preview. An `up` is preceded by a preview. `unchecked` is a section of the stack file."""
     if pulumi.runtime.is_dry_run():
         # The SDK waits for every output before the program ends.
-        pulumi.Output.from_input(_log_review(settings, guard, at))
+        pulumi.Output.from_input(_log_review(settings, guard, at, unchecked))
 
 
-async def _log_review(settings: Settings, guard: Guard, at: datetime) -> None:
+async def _log_review(settings: Settings, guard: Guard, at: datetime, unchecked: str | None) -> None:
     deployed = await deployed_bill()
     # Without an exported bill there is no cluster to look for. A stack without its cluster has a bill, but costs
     # nothing.
@@ -89,6 +89,7 @@ async def _log_review(settings: Settings, guard: Guard, at: datetime) -> None:
             preflights=cached_all(job_specs(settings), cache_folder(os.environ)),
             deployed=deployed if endpoint else None,
             workloads=await _workloads(endpoint) if endpoint else None,
+            unchecked=unchecked,
         ),
     )
     if REVIEW_FILE in os.environ:

@@ -116,8 +116,8 @@ class Scope:
     """Settings of the stack file. None: the file cannot be read."""
     deployed: Deployed | None
     """The deployed stack. None: it is not up, or credentials for its cluster are missing."""
-    missing: str
-    """Why `deployed` is None."""
+    missing: str | NotAsked
+    """Why `deployed` is None. NotAsked: it is not up yet, which is no failure."""
     sandbox: Path | None
     """Folder of the sandbox that has the stack. None: Google Cloud."""
     google: Google | NotAsked
@@ -137,6 +137,8 @@ class Scope:
     def up(self) -> Deployed:
         """The deployed stack. Raise NotAsked if it cannot be reached."""
         if self.deployed is None:
+            if isinstance(self.missing, NotAsked):
+                raise self.missing
             raise NotAsked("the stack cannot be reached, see the group credentials")
         return self.deployed
 

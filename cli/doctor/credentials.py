@@ -51,7 +51,7 @@ def stack_file(scope: Scope) -> Findings:
 
 def stack(scope: Scope) -> Findings:
     """Check that the stack is deployed and that its cluster accepts the credentials."""
-    if scope.deployed is None:
+    if scope.deployed is None and isinstance(scope.missing, str):
         says, _, fix = scope.missing.partition("\n")
         yield failed("stack", says, fix or scope.update())
         return

@@ -1,5 +1,6 @@
 """`multislice doctor` runs all groups of checks, one after the other."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,7 @@ from rich.console import Console
 from cli import stack_file
 from cli.answer import NEGATIVE, Form, Halt, waiting, write
 from cli.answer import as_json as to_json
-from cli.deployed import Deployed, deployed
+from cli.deployed import Deployed, NotDeployed, deployed
 from cli.doctor import capacity, cluster, credentials
 from cli.doctor.checks import Check, Findings, NotAsked, Scope, Verdict, failed, google, skipped
 from cli.doctor.unconfirmed import as_table, unconfirmed
@@ -111,13 +112,16 @@ def _answers(subject: str, question: Callable[[Scope], Findings], scope: Scope) 
 
 def scope_of(stack: str, sandbox: Path | None) -> Scope:
     """Return the stack that checks examine. What is missing is a result of the checks."""
-    settings, unread, found, missing = None, "", None, ""
+    settings, unread, found = None, "", None
+    missing: str | NotAsked = ""
     try:
         settings = stack_file.read(stack_file.find(stack))
     except Halt as error:
         unread = str(error)
     try:
         found = deployed(stack, sandbox)
+    except NotDeployed as why:
+        missing = NotAsked(why.reason)
     except (Halt, StacksError) as error:
         missing = str(error)
     if sandbox is not None:
@@ -132,6 +136,17 @@ def scope_of(stack: str, sandbox: Path | None) -> Scope:
     return Scope(stack, settings, found, missing, sandbox, cloud, unread)
 
 
+def _rows(checks: tuple[Check, ...]) -> Iterator[tuple[str, ...]]:
+    """Yield a row for each check, and one for all that were skipped for the same reason."""
+    why = Counter(check.says for check in checks if check.verdict is Verdict.SKIPPED)
+    for check in checks:
+        count = why.pop(check.says, 0) if check.verdict is Verdict.SKIPPED else 1
+        if count > 1:
+            yield "", f"{count} checks", check.verdict, check.says
+        elif count:
+            yield check.group, check.subject, check.verdict, check.says
+
+
 def _table(title: str, checks: tuple[Check, ...]) -> Table:
     faults = [check for check in checks if check.verdict is Verdict.FAILED]
     asked = [check for check in checks if check.verdict is not Verdict.SKIPPED]
@@ -141,7 +156,7 @@ def _table(title: str, checks: tuple[Check, ...]) -> Table:
         verdict=f"{verdict}, {len(checks) - len(asked)} skipped",
         state="bad" if faults else "good",
         columns=("group", "subject", "", "result"),
-        rows=[(check.group, check.subject, check.verdict, check.says) for check in checks],
+        rows=list(_rows(checks)),
         notes=[f"{check.group}, {check.subject}: {check.fix}" for check in faults],
         whole=(0, 2),
     )

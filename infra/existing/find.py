@@ -5,10 +5,11 @@ Everything that does not fit is reported at once, like the errors of a stack fil
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import pulumi
 import pulumi_gcp as gcp
+from pulumi.output import UNKNOWN
 
 from infra.cluster.kubernetes import UNREACHABLE, ApiServer, Json
 from infra.existing import checks
@@ -16,7 +17,7 @@ from infra.existing.checks import Needs, PoolsNeeded
 from infra.existing.claims import claim_record, claims
 from infra.gke_cluster import SharedCluster
 from infra.stack.manifests import configuration
-from infra.stack.names import NODE_POOL_LABEL, NODES, SLICE_GROUP_LABEL
+from infra.stack.names import NODE_POOL_LABEL, NODES, OFFLINE, SLICE_GROUP_LABEL
 from infra.stack.settings import schema
 from infra.stack.settings.errors import FieldError, SettingsError
 from infra.stack.settings.stack import Settings
@@ -30,24 +31,38 @@ class Found:
     """What exists already."""
 
     ranges: schema.Network
-    endpoint: str | None = None
-    """Host name of the cluster's DNS endpoint; `None` if only the network exists."""
+    endpoint: pulumi.Input[str] | None = None
+    """Host name of the cluster's DNS endpoint, unknown offline; `None` if only the network exists."""
     shared: SharedCluster | None = None
     """The cluster; `None` if only the network exists."""
     requirements: tuple[pulumi.Resource, ...] = ()
     """Records that precede every change."""
+    unchecked: str | None = None
+    """Section of the stack file that an offline preview cannot check; `None` if Google Cloud answered."""
+
+
+class _OfflineError(Exception):
+    """Raised when there is no Google Cloud to ask."""
 
 
 def find(settings: Settings, provider: gcp.Provider) -> Found | None:
     """Return what exists already of what the stack file names; `None` if it names nothing.
 
-    Raise SettingsError with all errors if it does not fit the stack.
+    An offline preview assumes that it fits. Raise SettingsError with all errors if it does not fit the stack.
     """
-    if settings.cluster.existing is not None:
-        return _find_cluster(settings, settings.cluster.existing, provider)
-    if settings.network.existing is not None:
-        return Found(_find_network(settings.cloud, settings.network.existing, provider))
-    return None
+    cluster, network = settings.cluster.existing, settings.network.existing
+    try:
+        if cluster is not None:
+            return _find_cluster(settings, cluster, provider)
+        return Found(_find_network(settings.cloud, network, provider)) if network is not None else None
+    except _OfflineError:
+        return Found(schema.Network(), unchecked="network.existing") if cluster is None else _assume(settings, cluster)
+
+
+def _assume(settings: Settings, cluster: schema.ExistingCluster) -> Found:
+    shared = SharedCluster(location=cluster.location, jobset=cluster.jobset, kueue=cluster.kueue)
+    endpoint, record = pulumi.Output.from_input(cast(str, UNKNOWN)), claim_record(claims(settings), (), None)
+    return Found(schema.Network(), endpoint, shared, (record,), "cluster.existing")
 
 
 def _find_network(cloud: schema.Cloud, wanted: schema.ExistingNetwork, provider: gcp.Provider) -> schema.Network:
@@ -101,10 +116,12 @@ def _find_cluster(settings: Settings, wanted: schema.ExistingCluster, provider: 
 
 
 def _ask(token: str, place: dict[str, str], provider: gcp.Provider) -> Json | None:
-    """Return what Google Cloud answers; `None` if there is no such thing."""
+    """Return what Google Cloud answers; `None` if there is no such thing. Raise _OfflineError offline."""
     try:
         return pulumi.runtime.invoke(token, place, pulumi.InvokeOptions(provider=provider)).value
     except Exception as error:  # The SDK raises a plain Exception for every error of the provider.
+        if OFFLINE in str(error):
+            raise _OfflineError from None
         if "not found" in str(error) or "notFound" in str(error):
             return None
         raise

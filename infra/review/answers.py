@@ -41,7 +41,13 @@ def answers(review: Review) -> list[Answer]:
     doubts = _settings(review, review.doubts) if review.doubts else ""
     passes = f"nothing prevents it; `{command_line('preview', review.stack)}` also checks the policy rules"
     verdict = _verdict(find_obstacles(review), doubts, passes)
-    return [price, *_about_jobs(review, asks_preflight=True), verdict]
+    return [price, *_about_jobs(review, asks_preflight=True), *_offline(review), verdict]
+
+
+def _offline(review: Review) -> Iterator[Answer]:
+    if review.unchecked:
+        asks = command_line("preview", review.stack, "--engine", "pulumi")
+        yield Answer("Offline", f"{review.unchecked} is not checked; `{asks}` asks Google Cloud", "notable")
 
 
 def submission_answers(review: Review) -> list[Answer]:

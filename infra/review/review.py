@@ -103,6 +103,8 @@ class Review(Spec):
     """Values that are probably wrong and that a person should check."""
     existing: tuple[str, ...] = ()
     """What exists already and the stack leaves alone, as sentences."""
+    unchecked: str | None = None
+    """Section of the stack file that only Google Cloud can check, which was not asked. Default: none."""
     bill: Bill
     jobs: tuple[JobReview, ...]
     calibration: Calibration
@@ -125,6 +127,8 @@ class Known:
     """Bill of the deployed stack. `None` if nothing is deployed, or the bill was not requested."""
     workloads: Sequence[Mapping[str, Any]] | None
     """Kueue's Workloads in the cluster. `None` if there is no cluster, or it was not asked."""
+    unchecked: str | None = None
+    """Section of the stack file that only Google Cloud can check, which was not asked. Default: none."""
 
 
 def review(stack: str, settings: Settings, known: Known) -> Review:
@@ -138,6 +142,7 @@ def review(stack: str, settings: Settings, known: Known) -> Review:
         refused=tuple(map(str, (*expiry_errors(settings.budget, known.at, stack), *placeholders(settings)))),
         doubts=tuple(map(str, doubts(settings))),
         existing=tuple(_existing(settings)),
+        unchecked=known.unchecked,
         bill=costs,
         jobs=tuple(
             JobReview(

@@ -206,3 +206,5 @@ APIS = (
     "monitoring",
 )
 """APIs that must be enabled, without `.googleapis.com`."""
+OFFLINE = "is unknown without Google Cloud"
+"""Part of the message with which the sandbox's provider refuses to answer in an offline preview."""

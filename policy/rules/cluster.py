@@ -267,7 +267,9 @@ RULES: tuple[Rule, ...] = (
         severity="high",
         title="A cluster is not deleted by mistake",
         why="One `destroy`, or a change that replaces the cluster, ends all its jobs and gives up its chips.",
-        fix="Set cluster.deletion_protection: true, or grant an exception if the stack is temporary.",
+        fix="Write the section `cluster` with `name` and `deletion_protection: true` in the stack file. If the stack is"
+        " temporary, grant an exception in policy/stacks/STACK.json, which `multislice init STACK` writes for a new"
+        " stack.",
         link="https://www.pulumi.com/registry/packages/gcp/api-docs/container/cluster/",
         checks={CLUSTER: must_be("deletionProtection", True, unset=True)},
     ),

@@ -3,9 +3,11 @@
 import base64
 import hashlib
 import threading
+from pathlib import Path
 from typing import override
 
 from infra.cluster.kubernetes import ApiServer, Json
+from infra.stack.names import OFFLINE
 from sandbox import programs, site
 from sandbox.providers.cloud import BUCKET, CLUSTER, NODE_POOL, SUBNETWORK, Cloud, ResourceType, fill, row
 from sandbox.providers.cluster import wait_ready
@@ -116,11 +118,11 @@ class GcpPlugin(Plugin):
             case "gcp:container/getCluster:getCluster":
                 places = {"project": project, "location": self._facts().get("location")} | arguments
                 resource_id = fill(row(CLUSTER).id, places)
-                found, missing = self._cloud.find(CLUSTER, resource_id), f"{resource_id} not found"
+                found, missing = self._cloud.find(CLUSTER, resource_id), f"{resource_id} {self._unknown}"
                 found = found and {**found, **self._seen_of(found)}
             case "gcp:compute/getSubnetwork:getSubnetwork":
                 resource_id = fill(row(SUBNETWORK).id, {**self._facts(), "project": project} | arguments)
-                found, missing = self._cloud.find(SUBNETWORK, resource_id), f"{resource_id} not found"
+                found, missing = self._cloud.find(SUBNETWORK, resource_id), f"{resource_id} {self._unknown}"
             case "gcp:storage/getBucket:getBucket":
                 resource_id = str(arguments["name"])
                 found = self._cloud.find(BUCKET, resource_id)
@@ -130,6 +132,15 @@ class GcpPlugin(Plugin):
         if found is None:
             raise Refusal(missing)
         return {"id": resource_id, **_as_data_source(found)}
+
+    @property
+    def _unknown(self) -> str:
+        # Before its first start, the folder of a sandbox only serves offline previews.
+        return "not found" if self._authority.exists() else OFFLINE
+
+    @property
+    def _authority(self) -> Path:
+        return self._site.pki / "ca.crt"
 
     def _seen_of(self, cluster: Json) -> Json:
         """Return what Google computes of a cluster and the program does not declare: its pools and the addresses of
@@ -163,7 +174,6 @@ class GcpPlugin(Plugin):
         here = self._site
         places = {key: self.config[key] for key in ("project", "region", "zone") if key in self.config}
         location = places.get("zone", places.get("region"))
-        authority = here.pki / "ca.crt"
         return {
             **places,
             **({"location": location} if location else {}),
@@ -172,7 +182,9 @@ class GcpPlugin(Plugin):
             "dns_endpoint": f"{here.address}:{here.api_server_port}",
             "gcs_url": here.gcs_url,
             "service_cidr": here.service_cidr,
-            "ca_certificate": base64.b64encode(authority.read_bytes()).decode() if authority.exists() else "",
+            "ca_certificate": base64.b64encode(self._authority.read_bytes()).decode()
+            if self._authority.exists()
+            else "",
             "version": f"{programs.versions()['kube-apiserver']}-gke.0",
         }
 

@@ -88,7 +88,7 @@ class Recording:
 class _Cloud(mocks.Mocks):
     """Echoes inputs; adds the outputs that the program reads, which a first preview cannot know."""
 
-    def __init__(self, *, knows_outputs: bool, buckets: Mapping[str, str], answers: Mapping[str, Values]) -> None:
+    def __init__(self, *, knows_outputs: bool, buckets: Mapping[str, str], answers: Mapping[str, Values | str]) -> None:
         self._knows_outputs = knows_outputs
         self._buckets = buckets
         self._answers = answers
@@ -112,13 +112,14 @@ class _Cloud(mocks.Mocks):
     def call(self, args: mocks.MockCallArgs) -> tuple[Values, list[tuple[str, str]]]:
         if args.token == "gcp:storage/getBucket:getBucket" and args.args["name"] not in self._buckets:
             return {}, [("name", "googleapi: Error 404: The specified bucket does not exist., notFound")]
-        answers: dict[str, Values] = {
+        answers: dict[str, Values | str] = {
             "gcp:storage/getBucket:getBucket": {"location": self._buckets.get(args.args.get("name", ""))},
             "gcp:organizations/getProject:getProject": {"number": PROJECT_NUMBER},
             "pulumi:pulumi:readStackOutputs": {"outputs": {}},
             **self._answers,
         }
-        return answers[args.token], []
+        answer = answers[args.token]
+        return ({}, [("", answer)]) if isinstance(answer, str) else (answer, [])
 
 
 class _Monitor(mocks.MockMonitor):
@@ -145,12 +146,12 @@ def run_program(
     preview: bool = False,
     secret: Sequence[str] = (),
     buckets: Mapping[str, str] = MappingProxyType({}),
-    answers: Mapping[str, Values] = MappingProxyType({}),
+    answers: Mapping[str, Values | str] = MappingProxyType({}),
 ) -> Recording:
     """The registrations of `__main__.py` under a stack file with these values.
 
     `preview` is that of a new stack; of the sections `secret` some part is secret, as in Pulumi; `buckets` exist:
-    their locations by name. `answers` are what further functions of Google Cloud answer, by token.
+    their locations by name. `answers` are what further functions of Google Cloud answer, by token: text is a refusal.
     """
     # Pulumi takes the thread's event loop; whoever called asyncio.run before has left none.
     asyncio.set_event_loop(asyncio.new_event_loop())

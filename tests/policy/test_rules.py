@@ -1,7 +1,10 @@
 """Every rule on a plan that keeps it and on one that does not."""
 
+import re
+
 import pytest
 
+from infra.stack.settings.schema import Cluster
 from policy.rule import ResourceRule, Rule
 from policy.rules import ALL_RULES
 from tests.policy.example import violations
@@ -38,3 +41,9 @@ def test_every_network_policy_with_unnamed_peers_is_reported() -> None:
     wide = {found.urn for found in failing if found.type.endswith(":NetworkPolicy")}
     assert {found.urn for found in violations(rule, failing)} == wide
     assert len(wide) == 11
+
+
+def test_the_remedy_of_an_unprotected_cluster_names_all_that_a_stack_file_without_the_section_needs() -> None:
+    (rule,) = (rule for rule in ALL_RULES if rule.id == "deletion-protection")
+    required = {name for name, field in Cluster.model_fields.items() if field.is_required()}
+    assert required | {"cluster", "deletion_protection"} <= set(re.findall(r"`(\w+)", rule.fix))

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from cli.doctor.checks import Verdict
-from cli.doctor.doctor import GROUPS, doctor
+from cli.doctor.doctor import GROUPS, doctor, examine, scope_of
 from infra.stack.cost import BILL_OUTPUT
 from tests.cli.doctor.health import (
     ACCESS,
@@ -29,7 +29,8 @@ from tests.cli.doctor.health import (
     scope,
     written,
 )
-from tests.cli.shown import check
+from tests.cli.shown import check, read_output
+from tests.cli.shown import console as shown_on
 
 
 def test_nothing_is_wrong_with_a_healthy_stack_or_changed_in_it(tmp_path: Path) -> None:
@@ -172,6 +173,30 @@ def test_a_stack_that_does_not_stand_fails_once_and_the_rest_is_not_asked(tmp_pa
     with scope(healthy(), tmp_path) as found:
         gone = replace(found, deployed=None, missing="expected stack 'local' to be up\nBring it up")
         assert faults(gone) == [("credentials", "stack", "expected stack 'local' to be up", "Bring it up")]
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        ("error: no stack named 'dev' found", "not deployed yet"),
+        ("error: PULUMI_ACCESS_TOKEN must be set for login during non-interactive CLI sessions", "is not logged in"),
+    ],
+)
+def test_before_the_first_up_what_needs_the_cluster_is_skipped_in_one_line(
+    said: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("pulumi", "gcloud"):
+        (tmp_path / name).write_text(f"#!/bin/sh\necho {json.dumps(said)} >&2\nexit 1\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    checks = list(examine(scope_of("dev", None)))
+    skipped = [check.subject for check in checks if reason in check.says and check.verdict is Verdict.SKIPPED]
+    assert {"stack", "queues", "slices", "clock"} <= set(skipped)
+    assert not [check for check in checks if check.subject == "stack" and check.verdict is Verdict.FAILED]
+    console = shown_on()
+    doctor("dev", None, console, as_json=False)
+    shown = read_output(console)
+    assert (shown.count("not deployed yet"), shown.count(f"{len(skipped)} checks")) == (1, 1)
 
 
 def test_a_stack_file_with_errors_fails_and_is_not_said_to_be_missing(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """What the program asks of a cluster or a network that exists already, and what it declares there."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,7 +9,9 @@ from infra.cluster.kubernetes import ApiError, ApiServer, Json
 from infra.existing import find
 from infra.existing.checks import PoolsNeeded
 from infra.existing.claims import POOLS, claims
-from infra.stack.names import NODE_POOL_LABEL
+from infra.review.answers import answers
+from infra.review.review import REVIEW_FILE, Review
+from infra.stack.names import NODE_POOL_LABEL, OFFLINE
 from infra.stack.settings.errors import SettingsError
 from infra.stack.settings.read import parse
 from infra.stack.settings.schema import ExistingCluster
@@ -146,6 +149,29 @@ def test_a_cluster_is_created_in_an_existing_shared_vpc() -> None:
         if "except" in to.get("ipBlock", {})
     ]
     assert "10.64.0.0/14" in blocked
+
+
+NETWORK = {"network": "corporate", "subnet": "tpus", "pods": "a", "services": "b"}
+
+
+@pytest.mark.parametrize(
+    ("section", "values"),
+    [
+        ("cluster.existing", attached()),
+        ("network.existing", {**stack_values("dev"), "network": {"existing": NETWORK}}),
+    ],
+)
+def test_offline_what_exists_already_is_assumed_to_fit_and_said_to_be_unchecked(
+    section: str, values: Values, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "review.json"
+    monkeypatch.setenv(REVIEW_FILE, str(file))
+    recording = run_program(values, preview=True, answers=dict.fromkeys((GET_CLUSTER, GET_SUBNET), OFFLINE))
+    assert recording.of_type("gcp:container/nodePool:NodePool")
+    found = Review.model_validate_json(file.read_text())
+    assert found.unchecked == section
+    (told,) = [answer.verdict for answer in answers(found) if section in answer.verdict]
+    assert "--engine pulumi" in told
 
 
 def nodes(pool: str, count: int, **labels: str) -> list[Json]:

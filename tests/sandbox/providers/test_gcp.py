@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 
 from infra.cluster.kubernetes import Json
+from infra.stack.names import OFFLINE
 from sandbox.providers.cloud import CLUSTER, NODE_POOL, RESOURCE_POLICY, Cloud
 from sandbox.providers.gcp import GcpPlugin
 from sandbox.providers.plugin import Diff, Refusal, Resource
@@ -24,6 +25,12 @@ def plugin(tmp_path: Path) -> GcpPlugin:
     plugin = GcpPlugin(Site(tmp_path, 64))
     plugin.config = {"project": "my-project", "region": "us-east5"}
     return plugin
+
+
+def start(folder: Path) -> None:
+    """Leave what the first start of a sandbox leaves."""
+    (folder / "pki").mkdir()
+    (folder / "pki" / "ca.crt").touch()
 
 
 def created(plugin: GcpPlugin, resource_type: str, inputs: Json) -> Resource:
@@ -130,6 +137,7 @@ def test_a_pool_with_a_workload_policy_has_no_placement_type(plugin: GcpPlugin, 
 def test_an_existing_cluster_has_the_form_of_the_data_source_and_a_missing_one_is_an_error(
     plugin: GcpPlugin, tmp_path: Path
 ) -> None:
+    start(tmp_path)
     record = {"name": "c", "resourceLabels": {"team": "a"}, "controlPlaneEndpointsConfig": {"dnsEndpointConfig": DNS}}
     Cloud(tmp_path / "cloud").keep(CLUSTER, "projects/my-project/locations/us-east5/clusters/c", record)
     found = plugin.invoke("gcp:container/getCluster:getCluster", {"name": "c", "location": "us-east5"})
@@ -142,6 +150,7 @@ def test_an_existing_cluster_has_the_form_of_the_data_source_and_a_missing_one_i
 def test_an_existing_cluster_shows_its_node_pools_and_the_addresses_of_its_pods(
     plugin: GcpPlugin, tmp_path: Path
 ) -> None:
+    start(tmp_path)
     ranges = [{"rangeName": "pods", "ipCidrRange": "10.32.0.0/14"}]
     declared = {"name": "nodes", "region": "us-east5", "ipCidrRange": "10.5.0.0/20", "secondaryIpRanges": ranges}
     subnet = created(plugin, "gcp:compute/subnetwork:Subnetwork", declared)
@@ -156,6 +165,16 @@ def test_an_existing_cluster_shows_its_node_pools_and_the_addresses_of_its_pods(
     assert (found["ipCidrRange"], found["secondaryIpRanges"]) == ("10.5.0.0/20", ranges)
     with pytest.raises(Refusal, match="^projects/host/regions/us-east5/subnetworks/nodes not found$"):
         plugin.invoke("gcp:compute/getSubnetwork:getSubnetwork", {**place, "project": "host"})
+
+
+def test_what_exists_already_is_only_missing_in_a_sandbox_that_was_started(plugin: GcpPlugin, tmp_path: Path) -> None:
+    cluster, subnet = "gcp:container/getCluster:getCluster", "gcp:compute/getSubnetwork:getSubnetwork"
+    for token, place in ((cluster, {"name": "c", "location": "us-east5"}), (subnet, {"name": "s"})):
+        with pytest.raises(Refusal, match=OFFLINE):
+            plugin.invoke(token, place)
+    start(tmp_path)
+    with pytest.raises(Refusal, match="not found$"):
+        plugin.invoke(cluster, {"name": "c", "location": "us-east5"})
 
 
 def test_a_wrong_pool_is_refused_in_a_preview_before_its_cluster_exists(plugin: GcpPlugin) -> None:
