@@ -121,7 +121,7 @@ def test_the_exit_status_says_clean_from_drift_from_fault(
     engine: RecordedEngine, status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def asked(path: Path, sandbox: Path | None, command: str) -> AbstractContextManager[RecordedEngine]:
-        del path, sandbox
+        del path, sandbox, command
         return nullcontext(engine)
 
     monkeypatch.setattr("cli.engines.open_engine", asked)
