@@ -38,11 +38,12 @@ markers = guard.markers(kubernetes)
 on_both = ResourceOptions(providers=[google, kubernetes], depends_on=[foundation, bucket, *markers.values()])
 fleet = Fleet("fleet", FleetArgs.of(settings, cluster), on_both)
 jobs_args = {name: JobArgs.of(settings, name, fleet, image, markers) for name in settings.jobs}
-jobs = [Job(name, args, ResourceOptions(provider=kubernetes)) for name, args in jobs_args.items()]
+jobs = {name: Job(name, args, ResourceOptions(provider=kubernetes)) for name, args in jobs_args.items()}
 
 alerts = budget_alerts(settings, foundation.project_number, on_google(foundation.apis))
 records = published_records(settings, image, after(kubernetes, fleet, deleted_with=cluster.resource))
-declared = [foundation, bucket, fleet, *jobs, *records, *alerts]
+declared = [foundation, bucket, fleet, *jobs.values(), *records, *alerts]
 guard.close([*declared, built] if built else declared, after(kubernetes, fleet, deleted_with=cluster.resource))
 export_outputs(settings, cluster, bucket, bill(settings, step_seconds={}, deployed=None))
-log_review(settings, guard, now, found.unchecked if found else None)
+jobsets = {name: job.jobset for name, job in jobs.items()}
+log_review(settings, guard, jobsets, now, found.unchecked if found else None)

@@ -59,7 +59,7 @@ def down(settings: Path, root: Path, consent: Consent, console: Console) -> int:
     site = load(root)
     if consent.delete_checkpoints and not consent.without_asking:
         _require_confirmation(buckets(site), console)
-    with lock_sandbox(site):
+    with lock_sandbox(site, "down"):
         about = StackOfSandbox(stack_file.stack_name(settings), root)
         progress = Progress(f"tpu-multislice · {about.stack}", DOWN_PHASES)
         removed = _remove(site, settings, Display(console, progress, about), consent)

@@ -32,7 +32,7 @@ def drift(stack: str, sandbox: Path | None, form: Form, console: Console) -> int
     path = stack_file.find(stack)
     stack_file.read(path)
     up = stack_command("up", stack, sandbox)
-    with engines.open_engine(path, sandbox) as engine, waiting(f"refreshing every object of {stack}"):
+    with engines.open_engine(path, sandbox, "drift") as engine, waiting(f"refreshing every object of {stack}"):
         if isinstance(engine, Engine) and not engine.destroyable():
             raise Halt(f"expected stack {stack!r} to be up, got one without resources; run `{up}`")
         found = find_drift(stack, engine)

@@ -87,17 +87,20 @@ class _Checkout(automation.LocalWorkspace):
 
 
 @contextmanager
-def open_engine(path: Path, sandbox: Path | None, policy: PolicyPack | None = None) -> Generator[PulumiEngine | Engine]:
+def open_engine(
+    path: Path, sandbox: Path | None, command: str, policy: PolicyPack | None = None
+) -> Generator[PulumiEngine | Engine]:
     """Provide the engine of a sandbox folder, or the user's own Pulumi if it is None, for the stack of a file.
 
-    Raise Halt if the sandbox does not exist or another command is changing it.
+    `command` is the command of `multislice` that uses it. Raise Halt if the sandbox does not exist or another command
+    is using it.
     """
     if sandbox is None:
         yield PulumiEngine(stack_file.stack_name(path), policy)
         return
     site = find_sandbox(sandbox, stack_file.stack_name(path))
     # The engine replaces its copy of the stack file, and an `up` may be reading it.
-    with lock_sandbox(site):
+    with lock_sandbox(site, command):
         yield Engine(site, programs.found(), path, policy)
 
 

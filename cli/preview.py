@@ -115,7 +115,7 @@ def _engine(request: PreviewRequest, path: Path, policy: PolicyPack) -> Generato
         with tempfile.TemporaryDirectory() as folder:
             yield Engine(create(Path(folder)), programs.found(programs.ENGINE), path, policy)
         return
-    with engines.open_engine(path, request.sandbox, policy) as engine:
+    with engines.open_engine(path, request.sandbox, "preview", policy) as engine:
         yield engine
 
 

@@ -16,6 +16,7 @@ from rich.console import Console
 
 from cli import stack_file
 from cli.answer import NEGATIVE, Form, Halt, write
+from infra.review.admission.rehearsal import without_deleted
 from infra.review.answers import answers, find_obstacles, tables
 from infra.review.review import Known, Review
 from infra.review.review import review as made
@@ -73,7 +74,8 @@ def review(
 def review_of(path: Path, outputs: Path | None = None, workloads: Path | None = None) -> Review:
     """Return the review of a stack file, with the two files of `review`."""
     settings = stack_file.read(path)
-    deployed, live = _deployed(outputs) if outputs else None, _workloads(workloads) if workloads else None
+    deployed = _deployed(outputs) if outputs else None
+    live = without_deleted(settings, _workloads(workloads)) if workloads else None
     return made(stack_file.stack_name(path), settings, _known(settings, deployed, live))
 
 

@@ -78,23 +78,23 @@ def find_sandbox(root: Path, stack: str) -> "Site":
 
 
 @contextmanager
-def lock_sandbox(site: "Site") -> Generator[None]:
-    """Lock the sandbox. Raise Halt with the pid of another command if that is changing it."""
-    # Only commands that change a sandbox need it.
+def lock_sandbox(site: "Site", command: str) -> Generator[None]:
+    """Lock the sandbox for a command of `multislice`. Raise Halt with the name and pid of another one that has it."""
+    # Only commands that run an engine need it.
     from filelock import FileLock, Timeout
 
-    holder = site.root / "command.pid"
+    holder = site.root / "command.txt"
     lock = FileLock(site.root / "command.lock", is_singleton=False)
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        pid = holder.read_text() if holder.exists() else "unknown"
+        other = holder.read_text() if holder.exists() else "another command"
         raise Halt(
-            f"another `up` or `down` is changing the sandbox in {site.root} (pid {pid}).\n"
+            f"{other} is using the sandbox in {site.root}.\n"
             "Run the command again when it has finished, or use another sandbox with --sandbox DIR"
         ) from None
     try:
-        holder.write_text(str(os.getpid()))
+        holder.write_text(f"`{command}` (pid {os.getpid()})")
         yield
     finally:
         holder.unlink(missing_ok=True)

@@ -59,7 +59,7 @@ def up(settings: Path, root: Path, console: Console, renewal: Renewal = NO_RENEW
     if missing:
         _review(settings, missing, console)
     _announce(display.progress, console, trains=any(not job.paused for job in jobs.values()))
-    with display.shown(), lock_sandbox(site):
+    with display.shown(), lock_sandbox(site, "up"):
         outputs, found = _deploy(display, site, settings, renewal)
     if not console.is_terminal:
         # On a terminal, the last live screen stays visible and has the times.

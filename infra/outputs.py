@@ -3,6 +3,8 @@ the outputs."""
 
 import asyncio
 import os
+from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
@@ -14,8 +16,10 @@ from infra.cluster import running_jobs
 from infra.cluster.kubernetes import UNREACHABLE, ApiServer, Json
 from infra.gke_cluster import ClusterOutputs
 from infra.guard import Guard
+from infra.objects import KubernetesObject
+from infra.review.admission.rehearsal import without_deleted
 from infra.review.answers import answers
-from infra.review.review import REVIEW_FILE, Known, review
+from infra.review.review import REVIEW_FILE, Known, Review, review
 from infra.review.table import as_text
 from infra.stack.cost import BILL_OUTPUT, Bill, read_bill
 from infra.stack.manifests import owner_annotations
@@ -69,32 +73,61 @@ async def deployed_bill() -> Bill | None:
     return read_bill(found["outputs"].get(BILL_OUTPUT))
 
 
-def log_review(settings: Settings, guard: Guard, at: datetime, unchecked: str | None) -> None:
-    """Log the review in a preview. An `up` is preceded by a preview. `unchecked` is a section of the stack file."""
+def log_review(
+    settings: Settings,
+    guard: Guard,
+    jobsets: Mapping[str, KubernetesObject],
+    at: datetime,
+    unchecked: str | None,
+) -> None:
+    """Log the review in a preview. An `up` is preceded by a preview. `jobsets` are those of all jobs, by job.
+    `unchecked` is a section of the stack file."""
     if pulumi.runtime.is_dry_run():
         # The SDK waits for every output before the program ends.
-        pulumi.Output.from_input(_log_review(settings, guard, at, unchecked))
+        pulumi.Output.from_input(_log_review(settings, guard, jobsets, at, unchecked))
 
 
-async def _log_review(settings: Settings, guard: Guard, at: datetime, unchecked: str | None) -> None:
+async def _log_review(
+    settings: Settings,
+    guard: Guard,
+    jobsets: Mapping[str, KubernetesObject],
+    at: datetime,
+    unchecked: str | None,
+) -> None:
     deployed = await deployed_bill()
     # Without an exported bill there is no cluster to look for. A stack without its cluster has a bill, but costs
     # nothing.
     endpoint = await guard.endpoint() if deployed else None
-    found = review(
-        pulumi.get_stack(),
-        settings,
-        Known(
-            at=at,
-            preflights=cached_all(job_specs(settings), cache_folder(os.environ)),
-            deployed=deployed if endpoint else None,
-            workloads=await _workloads(endpoint) if endpoint else None,
-            unchecked=unchecked,
-        ),
+    live = await _workloads(endpoint) if endpoint else None
+    known = Known(
+        at=at,
+        preflights=cached_all(job_specs(settings), cache_folder(os.environ)),
+        deployed=deployed if endpoint else None,
+        workloads=None if live is None else without_deleted(settings, live),
+        unchecked=unchecked,
     )
+    found = _write_review(settings, known)
+    if known.workloads:
+        # If the engine refuses the plan, the program ends here.
+        found = _write_review(settings, replace(known, kept=await kept_jobs(jobsets)))
+    pulumi.log.info(f"review of {found.stack}\n\n{as_text(answers(found))}")
+
+
+def _write_review(settings: Settings, known: Known) -> Review:
+    found = review(pulumi.get_stack(), settings, known)
     if REVIEW_FILE in os.environ:
         Path(os.environ[REVIEW_FILE]).write_text(found.model_dump_json())
-    pulumi.log.info(f"review of {found.stack}\n\n{as_text(answers(found))}")
+    return found
+
+
+async def kept_jobs(jobsets: Mapping[str, pulumi.CustomResource]) -> frozenset[str]:
+    """Return the names of the jobs whose JobSets exist and are not replaced. Only for previews.
+
+    In a preview, an object that is created or replaced has no ID (`Create` in
+    pulumi-kubernetes/provider/pkg/provider/provider.go).
+    """
+    known = await asyncio.gather(*(jobset.id.is_known() for jobset in jobsets.values()), return_exceptions=True)
+    return frozenset(name for name, exists in zip(jobsets, known, strict=True) if exists is True)
 
 
 async def _workloads(endpoint: str) -> list[Json] | None:

@@ -126,7 +126,7 @@ MEANINGS = {
         "its peer was killed or lost with its machine, and left no record", "look at the nodes: {doctor}", follows=True
     ),
     ExitCode.PREEMPTED: Meaning(
-        "the cluster stopped it with SIGTERM after it had saved; this does not count towards `max_restarts`",
+        "the cluster stopped the job with SIGTERM; this does not count towards `max_restarts`",
         "nothing to do: the job continues from its checkpoint",
         counts=False,
         last=Cause.SAVE,

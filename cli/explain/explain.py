@@ -1,7 +1,7 @@
 """`multislice explain` collects the findings about a job and prints them; here are those about its wait in a queue."""
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
@@ -201,17 +201,17 @@ def _refused(snapshot: Snapshot, job: JobStatus, workload: Workload, said: Condi
         quota = f"raise the team's quota: {snapshot.reader.command('review')}" if snapshot.stack else "raise its quota"
         return Finding(Cause.QUOTA_TOO_SMALL, what, since, evidence, (f"{quota}; or {fewer}",))
     if taken:
-        chips = {found[2]: found[3] for found in taken if found[1] == TPU_RESOURCE}
-        holders = _holders(snapshot, job, workload, chips.keys())
-        in_use = [
-            f"{count} of them are in use" + (f" in flavor {flavor}" if len(chips) > 1 else "")
-            for flavor, count in chips.items()
-        ]
-        what = f"{requests}, and {', '.join(in_use)}.{place}"
+        # Kueue's numbers may be old. The chips that are held now are in the workloads.
+        flavors = dict.fromkeys(found[2] for found in taken if found[1] == TPU_RESOURCE)
+        held = _held(snapshot, job, workload, flavors)
+        chips = {flavor: sum(other.held_chips.get(flavor, 0) for _, other in held) for flavor in flavors}
+        in_use = [f"{count}{f' in flavor {flavor}' * (len(chips) > 1)}" for flavor, count in chips.items() if count]
+        compared = f"and other jobs hold {', '.join(in_use)}" if in_use else "more than its queue had free"
+        what = f"{requests}, {compared}.{place}"
         if not chips:
             found = taken[0]
             what = f"The job needs {found[3]} more {found[1]} than is free in flavor {found[2]}.{place}"
-        return Finding(Cause.QUOTA_TAKEN, what, since, (*evidence, *holders), (raise_priority,))
+        return Finding(Cause.QUOTA_TAKEN, what, since, (*evidence, *_holders(held)), (raise_priority,))
     if "topology" in said.message:
         what = f"The quota is sufficient, but no slice has all its hosts free and ready.{place}"
         advice = f"see which hosts are missing: multislice status {snapshot.options}"
@@ -233,14 +233,20 @@ def _largest(too_small: Iterable[re.Match[str]]) -> tuple[str, str]:
     return resource, max((most for name, most in limits if name == resource), key=amount)
 
 
-def _holders(snapshot: Snapshot, job: JobStatus, wanting: Workload, flavors: Collection[str]) -> Iterator[str]:
+def _held(
+    snapshot: Snapshot, job: JobStatus, wanting: Workload, flavors: Collection[str]
+) -> list[tuple[int, Workload]]:
+    """Return the workloads with chips of these flavors and the number of these chips, the largest first."""
     members = next((queue.cohort_members for queue in snapshot.queues if queue.name == job.ref.queue), ())
     found = (
         (sum(count for flavor, count in each.held_chips.items() if flavor in flavors), each)
         for each in snapshot.workloads
         if each.admitted_by in (job.ref.queue, *members) and each.uid != wanting.uid and not each.holds("Finished")
     )
-    held = sorted((pair for pair in found if pair[0]), key=lambda pair: -pair[0])
+    return sorted((pair for pair in found if pair[0]), key=lambda pair: -pair[0])
+
+
+def _holders(held: Sequence[tuple[int, Workload]]) -> Iterator[str]:
     for chips, other in held[:_MAX_HOLDERS]:
         yield f"{other.namespace}/{other.owner or other.name} has {chips} chips, priority {other.priority}"
     if rest := held[_MAX_HOLDERS:]:

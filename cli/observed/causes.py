@@ -68,7 +68,9 @@ class HostEnd:
             return f"{f'host {self.host}' if self.host else 'a host'} was killed or lost with its machine"
         if self.code == ExitCode.PEER_LOST and kind is not Kind.CONTAINER:
             return f"host {self.host} lost the connection to another host"
-        return f"host {self.host} exited {exit_words(self.code, kind)}"
+        # All hosts get SIGTERM, and evidence of the first end may come from any of them.
+        preempted = self.code == ExitCode.PREEMPTED and kind is not Kind.CONTAINER
+        return f"{'all hosts' if preempted else f'host {self.host}'} exited {exit_words(self.code, kind)}"
 
 
 def to_text(ends: Mapping[int, HostEnd]) -> str:

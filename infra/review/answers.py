@@ -22,6 +22,7 @@ from infra.stack.cost import (
 from infra.stack.names import HOURS_PER_DAY
 
 QUEUE_STATES: dict[Outcome, State] = {
+    "runs": "good",
     "admitted": "good",
     "preempts": "notable",
     "waits": "notable",

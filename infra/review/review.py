@@ -126,7 +126,10 @@ class Known:
     deployed: Bill | None
     """Bill of the deployed stack. `None` if nothing is deployed, or the bill was not requested."""
     workloads: Sequence[Mapping[str, Any]] | None
-    """Kueue's Workloads in the cluster. `None` if there is no cluster, or it was not asked."""
+    """Kueue's Workloads in the cluster, without those of jobs that the plan deletes. `None` if there is no cluster, or
+    it was not asked."""
+    kept: frozenset[str] = frozenset()
+    """Names of the jobs whose JobSets exist and are not replaced. Default: all jobs are submitted."""
     unchecked: str | None = None
     """Section of the stack file that only Google Cloud can check, which was not asked. Default: none."""
 
@@ -135,7 +138,7 @@ def review(stack: str, settings: Settings, known: Known) -> Review:
     """Return the review of the stack of that name."""
     estimates = {name: found.estimate for name, found in known.preflights.items() if found.estimate}
     costs = bill(settings, {name: estimate.seconds for name, estimate in estimates.items()}, known.deployed)
-    verdicts, specs = rehearse_stack(settings, known.workloads), job_specs(settings)
+    verdicts, specs = rehearse_stack(settings, known.workloads, known.kept), job_specs(settings)
     return Review(
         stack=stack,
         made_on=known.at.date(),

@@ -27,21 +27,21 @@ def test_a_command_to_copy_stays_on_one_line_however_narrow_the_terminal() -> No
     assert read_output(None) == f"job tiny  cancelled\n{LINE}\n"
 
 
-def test_a_second_command_is_refused_with_the_pid_of_the_first(tmp_path: Path) -> None:
-    site = Site(tmp_path, 64)
+def test_a_second_command_is_refused_with_the_name_and_pid_of_the_first(tmp_path: Path) -> None:
+    site, first = Site(tmp_path, 64), rf"`preview` \(pid {os.getpid()}\)"
 
-    with lock_sandbox(site), pytest.raises(Halt, match=rf"\(pid {os.getpid()}\)"), lock_sandbox(site):
+    with lock_sandbox(site, "preview"), pytest.raises(Halt, match=first), lock_sandbox(site, "up"):
         pass
 
 
 def test_the_sandbox_is_free_again_after_a_command_that_failed(tmp_path: Path) -> None:
     site = Site(tmp_path, 64)
-    with pytest.raises(ZeroDivisionError), lock_sandbox(site):
+    with pytest.raises(ZeroDivisionError), lock_sandbox(site, "up"):
         _ = 1 // 0
 
-    with lock_sandbox(site):
-        assert (tmp_path / "command.pid").read_text() == str(os.getpid())
-    assert not (tmp_path / "command.pid").exists()
+    with lock_sandbox(site, "down"):
+        assert str(os.getpid()) in (tmp_path / "command.txt").read_text()
+    assert not (tmp_path / "command.txt").exists()
 
 
 @pytest.mark.parametrize(

@@ -98,7 +98,7 @@ def test_without_an_engine_the_way_to_one_is_reported(tmp_path: Path, monkeypatc
 
 def test_a_sandbox_that_another_command_changes_is_left_alone(tmp_path: Path) -> None:
     site = create(tmp_path / "sandbox")
-    with lock_sandbox(site), pytest.raises(Halt, match="is changing the sandbox"):
+    with lock_sandbox(site, "up"), pytest.raises(Halt, match="is using the sandbox"):
         drift("local", site.root, Form.TEXT, Console())
 
 
@@ -120,8 +120,8 @@ def test_a_stack_that_was_never_deployed_has_no_drift_to_look_for(tmp_path: Path
 def test_the_exit_status_says_clean_from_drift_from_fault(
     engine: RecordedEngine, status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def asked(path: Path, sandbox: Path | None) -> AbstractContextManager[RecordedEngine]:
-        del path, sandbox
+    def asked(path: Path, sandbox: Path | None, command: str) -> AbstractContextManager[RecordedEngine]:
+        del path, sandbox, command
         return nullcontext(engine)
 
     monkeypatch.setattr("cli.engines.open_engine", asked)

@@ -151,7 +151,7 @@ def _preview(stack: Path, sandbox: Path) -> Previewed:
         changed = Path(folder) / stack.name
         changed.write_text(stack.read_text().replace("capacity: on-demand", "capacity: spot"))
         policy = PolicyPack(policy_pack(), files_of_project().policy("local"))
-        with engines.open_engine(changed, sandbox, policy) as engine:
+        with engines.open_engine(changed, sandbox, "preview", policy) as engine:
             return run_preview("local", engine, None)
 
 

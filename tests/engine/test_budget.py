@@ -12,7 +12,7 @@ import pytest
 from pulumi import automation
 
 from infra.configuration import require_own_values, require_time_left
-from infra.outputs import deployed_bill, export_bill
+from infra.outputs import deployed_bill, export_bill, kept_jobs
 from infra.stack.cost import Bill, bill
 from infra.stack.settings.read import parse
 from infra.stack.settings.schema import Budget
@@ -96,3 +96,24 @@ def test_example_values_are_refused_by_an_update_alone(tmp_path: Path) -> None:
     assert "chips" in str(stack.export_stack().deployment)
     values.pop()
     assert stack.destroy(run_program=True).summary.result == "succeeded"
+
+
+def test_a_plan_knows_which_objects_it_keeps(tmp_path: Path) -> None:
+    values, kept = {"same": 1, "replaced": 1}, list[frozenset[str]]()
+
+    async def look(found: dict[str, pulumi.CustomResource]) -> None:
+        kept.append(await kept_jobs(found))
+
+    def program() -> None:
+        replaces = pulumi.ResourceOptions(replace_on_changes=["input"], delete_before_replace=True)
+        found: dict[str, pulumi.CustomResource] = {
+            name: pulumi.Stash(name, input=value, opts=replaces) for name, value in values.items()
+        }
+        if pulumi.runtime.is_dry_run():
+            pulumi.export("looked", pulumi.Output.from_input(look(found)))
+
+    stack = stack_in(create(tmp_path / "sandbox"), builds.prepare(ignore), "test", program)
+    stack.up()
+    values |= {"replaced": 2, "new": 1}
+    stack.preview()
+    assert kept == [{"same"}]

@@ -1,6 +1,6 @@
 """Simulates the submission of a workload: whether it is admitted, and which workloads it preempts."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, product
 from typing import Literal
@@ -11,14 +11,16 @@ from infra.review.admission.preemption import Reason, Target
 from infra.review.admission.scheduler import Assignment, Attempt, Mode, Scheduler, assign
 from infra.review.admission.situation import Queue, Situation, Snapshot, Workload, chips_of
 from infra.stack import jobset, kueue
+from infra.stack.names import team_of
 from infra.stack.pods import slice_binding
 from infra.stack.settings.jobs import JobSettings
 from infra.stack.settings.stack import Settings
 from infra.stack.submission import submission
 from workloads.spec.base import Spec
 
-Outcome = Literal["admitted", "preempts", "waits", "never", "paused"]
-"""`paused`: the job is kept out of its queue. The rest of the verdict describes what would happen otherwise."""
+Outcome = Literal["runs", "admitted", "preempts", "waits", "never", "paused"]
+"""`runs`: the job has its quota already, and the plan keeps it. `paused`: the job is kept out of its queue. The rest of
+the verdict describes what would happen otherwise."""
 _NAMED = 5
 """Maximum number of workloads to name in one line."""
 _EMPTY_CLUSTER = "simulated for an empty cluster"
@@ -127,6 +129,8 @@ class Verdict(Spec):
     def answer(self) -> str:
         """Return the outcome and its reason in a few words, without the workload's name."""
         match self.outcome:
+            case "runs":
+                return "has its quota already" if self.checked_flavors else "runs already"
             case "admitted":
                 admitted = "has its quota at once, waits for hosts" if self.checked_flavors else "admitted at once"
                 return ", ".join([admitted, *(f"borrows {loan}" for loan in self.borrowed)])
@@ -164,6 +168,8 @@ class Verdict(Spec):
         job = f"{self.workload} ({self.chips} chips, priority {self.priority})"
         flavors = ", ".join(dict.fromkeys(self.flavors))
         match self.outcome:
+            case "runs":
+                return f"{job} {self.answer}, on {flavors}"
             case "admitted":
                 if self.checked_flavors:
                     return f"{job} has its quota at once, on {flavors}, and waits for hosts"
@@ -325,37 +331,91 @@ _LAST_SECONDS = 1e12
 """A time after all existing workloads, in seconds since 1970."""
 
 
-def rehearse_stack(settings: Settings, live: Sequence[Object] | None) -> dict[str, Verdict]:
+def rehearse_stack(settings: Settings, live: Sequence[Object] | None, kept: Collection[str] = ()) -> dict[str, Verdict]:
     """Return the verdict on each of the stack's jobs, by name, if they are submitted to the plan's queues one by one.
 
     `live` has the cluster's Workloads, which keep running or waiting. `None`: no cluster was asked, so nothing runs.
+    `kept` has the names of the jobs whose JobSets the plan keeps. Default: none.
     """
-    found = situation(settings, live or ())
+    found = situation(settings, live or (), kept)
     verdicts: dict[str, Verdict] = {}
-    for job, workload in zip(settings.jobs.values(), newcomers(settings), strict=True):
+    for job, newcomer in zip(settings.jobs.values(), newcomers(settings), strict=True):
         known = {"assumed": _EMPTY_CLUSTER if live is None else None, "unknown": tuple(_unknown(settings, job))}
-        verdict = rehearse(found, workload).model_copy(update=known)
-        if job.paused:
-            verdicts[job.name] = verdict.model_copy(update={"outcome": "paused"})
-            continue
-        verdicts[job.name] = verdict
-        found = found.model_copy(update={"workloads": (*found.workloads, workload)})
+        present = next((each for each in found.workloads if each.name == newcomer.name), newcomer)
+        others = tuple(each for each in found.workloads if each is not present)
+        verdict = _goes_on(found, present) or rehearse(
+            found.model_copy(update={"workloads": others}), present.admitted_by(None)
+        )
+        verdicts[job.name] = verdict.model_copy(update=known | ({"outcome": "paused"} if job.paused else {}))
+        if not job.paused:
+            found = found.model_copy(update={"workloads": (*others, present)})
     return verdicts
 
 
-def situation(settings: Settings, live: Iterable[Object]) -> Situation:
-    """Return the plan's queues with the cluster's workloads, without those of the stack's jobs, which are replaced."""
-    placement, jobs = settings.scheduling.placement, {workload.name for workload in newcomers(settings)}
+def _goes_on(situation: Situation, workload: Workload) -> Verdict | None:
+    """Return the verdict on a workload that has its quota and keeps it; `None` if it needs a new admission."""
+    queue = next(queue for queue in situation.queues if queue.name == workload.queue)
+    if workload.admission is None or workload.admission.evicted or queue.stop_policy == "HoldAndDrain":
+        return None
+    flavors = workload.admission.flavors
+    return Verdict(
+        workload=workload.name,
+        queue=queue.name,
+        priority=workload.priority,
+        chips=workload.chips,
+        outcome="runs",
+        flavors=flavors,
+        borrowed=(),
+        preempted=(),
+        admitted_in_the_end=True,
+        preempts_in_circles=False,
+        shortages=(),
+        holders=(),
+        ahead=(),
+        started_first=(),
+        stopped=queue.stopped,
+        checked_flavors=tuple(sorted(queue.checked_flavors & set(flavors))),
+        unknown=(),
+    )
+
+
+def situation(settings: Settings, live: Iterable[Object], kept: Collection[str] = ()) -> Situation:
+    """Return the plan's queues with the cluster's workloads, without those of the stack's jobs, which are replaced.
+
+    Workloads of the jobs in `kept` stay, with the plan's priority, unless the plan pauses them.
+    """
+    placement, planned = settings.scheduling.placement, dict(zip(settings.jobs, newcomers(settings), strict=True))
     rendered = (kueue.cluster_queue(name, team, settings.slices, placement) for name, team in settings.teams.items())
     of_teams = [(team, team) for team in settings.teams]
     of_teams += [(job.queue, job.team) for job in settings.jobs.values()]
     local = {(settings.teams[team].namespace, queue): team for queue, team in of_teams}
+    replaced = {planned[name].name for name, job in settings.jobs.items() if name not in kept or job.paused}
+    priorities = {workload.name: workload.priority for workload in planned.values()}
     found = manifests.workloads(live, local, _flavors(settings))
     return Situation(
         queues=tuple(map(manifests.queue, rendered)),
-        workloads=tuple(workload for workload in found if workload.name not in jobs),
+        workloads=tuple(
+            workload.model_copy(update={"priority": priorities.get(workload.name, workload.priority)})
+            for workload in found
+            if workload.name not in replaced
+        ),
         fair_sharing=settings.scheduling.fair_sharing,
     )
+
+
+def without_deleted(settings: Settings, live: Iterable[Object]) -> list[Object]:
+    """Return the Workloads without those of the stack's jobs that the plan deletes."""
+    teams = {(team.namespace, name) for name, team in settings.teams.items()}
+    planned = {(settings.team_of(job).namespace, job.queue) for job in settings.jobs.values()}
+
+    def is_deleted(workload: Object) -> bool:
+        namespace, _, job = manifests.name_of(workload).partition("/")
+        queue = workload["spec"].get("queueName", "")
+        team = team_of(queue)
+        # Only the stack's jobs have LocalQueues of their own.
+        return (namespace, team) in teams and queue == f"{team}.{job}" and (namespace, queue) not in planned
+
+    return [each for each in live if not is_deleted(each)]
 
 
 def newcomers(settings: Settings) -> list[Workload]:

@@ -62,6 +62,7 @@ _STOPPED = (
 _PAUSED = replace(workload(*_STOPPED), paused=True)
 _NO_QUEUE = JobRef("tiny", "research", "")
 _BACKING_OFF = replace(workload(), requeue_at=NOW + 60)
+_HOLDS = replace(workload(admitted=True, name="other"), held_chips={"v6e-2x4": 8})
 _RESERVED = replace(workload(said("QuotaReserved", True), admitted=True), checks=(("queued", "Pending", "ETA"),))
 _NO_NODE = replace(PODS[3], phase="Pending", node="", waits_for="0/4 nodes are available")
 _HELD_UP = replace(PODS[0], phase="Pending", held_up="ImagePullBackOff: no such image")
@@ -106,6 +107,10 @@ CASES: dict[str, tuple[JobStatus, dict[str, Any]]] = {
     "neither a finished job nor one on other slices holds chips": (
         _job(workload=_refused(NO_QUOTA)),
         {"workloads": (_FINISHED, _ELSEWHERE)},
+    ),
+    "two jobs hold more than Kueue's last message says": (
+        _job(workload=_refused(NO_QUOTA)),
+        {"workloads": [replace(_HOLDS, name=name, owner=name) for name in ("a", "b")]},
     ),
     "a refusal without a time dates from when the job was queued": (_job(workload=_refused(NO_QUOTA, since=0.0)), {}),
     "a queue on hold comes before what it says of the job": (_INACTIVE, _closed("Stopped")),

@@ -13,6 +13,7 @@ from cli.observed.files import Failure, Files
 from cli.observed.observe import Observer
 from cli.observed.snapshot import JobStatus
 from infra.cluster.job_pods import newest
+from infra.cluster.job_state import Kind
 from infra.stack.names import RESTARTS_ANNOTATION
 from tests.cli import api_objects
 from tests.cli.api_objects import EVENTS, JOBS, JOBSETS, PODS, START, WORKLOADS, pod
@@ -172,6 +173,14 @@ def test_a_record_with_fractions_of_a_second_comes_before_pods_that_ended_in_the
     for at in (60, 61.7):
         record = Failure(START + at, "tiny-slice-1-1.tiny", 24, "the step did not end", 0, 0)
         assert cause(ends, record).evidence == ("tiny-slice-1-1.tiny: the step did not end",)
+
+
+def test_no_single_host_is_named_for_a_preemption_whatever_the_evidence() -> None:
+    ends = [pod(0, 1, "Failed", exit_code=143, ended=61), pod(1, 0, "Failed", exit_code=143, ended=62)]
+    record = Failure(START + 60, "tiny-slice-1-0.tiny", 143, "SIGTERM", 0, 0)
+    trainer = {cause(ends, *records).words(Kind.TRAINING) for records in ((), (record,))}
+    assert trainer == {"all hosts exited 143 (preempted)"}
+    assert cause(ends).words(Kind.CONTAINER) == "host slice-0-1 exited 143 (SIGTERM)"
 
 
 def test_a_pod_that_is_being_deleted_is_no_cause() -> None:

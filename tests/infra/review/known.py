@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from infra.review.review import Known
+from infra.stack.names import team_of
 from infra.stack.settings.stack import Settings
 from tests.infra.one_job import only_spec
 from tests.infra.recording import Values, stack_values
@@ -59,7 +60,7 @@ def running(
         | {"ownerReferences": [{"kind": "JobSet", "name": name}]},
         "spec": {"queueName": queue, "active": True, "priority": priority, "podSets": [pods]},
         "status": {
-            "admission": {"clusterQueue": queue, "podSetAssignments": [assigned]},
+            "admission": {"clusterQueue": team_of(queue), "podSetAssignments": [assigned]},
             "conditions": [reserved, reserved | {"type": "Admitted"}],
         },
     }

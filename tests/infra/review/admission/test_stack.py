@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from infra.review.admission.manifests import Object
-from infra.review.admission.rehearsal import Verdict, rehearse_stack, situation
+from infra.review.admission.rehearsal import Verdict, rehearse_stack, situation, without_deleted
 from infra.stack.settings.read import parse
 from infra.stack.settings.stack import Settings
 from tests.infra.one_job import unnamed
@@ -11,6 +11,7 @@ from tests.infra.recording import Values, stack_values
 from tests.infra.review.known import running
 
 FIRST = "v6e-4x4-on-demand-trillium"
+OWN = "v6e-2x4-on-demand-trillium"
 
 
 def _verdict(settings: Settings, live: Sequence[Object] | None) -> Verdict:
@@ -61,6 +62,38 @@ def test_jobs_are_rehearsed_one_behind_the_other_in_the_order_of_their_names(val
     assert [holder.workload for holder in verdicts["second"].holders] == ["research/first"]
     earlier = [running("research", "research", FIRST, 16, name) for name in values["jobs"]]
     assert rehearse_stack(parse(values), earlier) == verdicts
+
+
+def test_a_job_whose_jobset_stays_keeps_its_chips_or_its_place_in_the_queue(values: Values) -> None:
+    job = unnamed(values)
+    values["slices"]["trillium"]["capacity"] = "on-demand"
+    values["jobs"] = {"first": job, "second": job, "third": job | {"paused": True}}
+    live = [running("research", f"research.{name}", OWN, 16, name) for name in ("second", "third")]
+    live.append(running("research", "research.first", OWN, 16, "first") | {"status": {}})
+    for each in live:
+        each["spec"]["podSets"][0]["template"]["spec"]["tolerations"] = [{"operator": "Exists"}]
+    for kept in (("first", "second", "third"), ("second",)):
+        verdicts = rehearse_stack(parse(values), live, kept)
+        assert [(verdict.outcome, verdict.holders != ()) for verdict in verdicts.values()] == [
+            ("waits", True),
+            ("runs", False),
+            ("paused", True),
+        ]
+        assert "runs already" in verdicts["second"].lines[0]
+        assert [holder.workload for holder in verdicts["first"].holders] == ["research/second"]
+    draining = {"research": values["teams"]["research"] | {"admission": "drain"}}
+    assert rehearse_stack(parse(values | {"teams": draining}), live, ("second",))["second"].outcome == "waits"
+
+
+def test_jobs_that_the_plan_deletes_hold_no_chips_and_those_of_members_do(values: Values) -> None:
+    values["slices"]["trillium"]["capacity"] = "on-demand"
+    settings = parse(values)
+    removed, by_hand = (running("research", queue, OWN, 16, "old") for queue in ("research.old", "research"))
+    assert _verdict(settings, without_deleted(settings, [removed])).outcome == "admitted"
+    assert _verdict(settings, without_deleted(settings, [by_hand])).outcome == "waits"
+    (job,) = settings.jobs
+    kept = [running("research", f"research.{job}", OWN, 16, job)]
+    assert without_deleted(settings, kept) == kept
 
 
 def test_a_paused_job_takes_no_chips_from_those_behind_it(values: Values) -> None:
