@@ -299,7 +299,7 @@ def _sources(bill: Bill) -> Iterable[str]:
 
 def _most(job: JobBill) -> Iterable[str]:
     for group in job.groups:
-        if group.usd_at_most is not None:
+        if job.max_hours and group.usd_at_most is not None:
             most = dollars(group.usd_at_most)
             yield f"{job.name} is stopped after {hours(job.max_hours)}: at most {most} on {group.group}."
 
