@@ -25,12 +25,12 @@ def up(stack: str, files: Files, console: Console, renewal: Renewal, *, yes: boo
     Nothing is deployed if the review says that a job cannot run. Pulumi asks for confirmation unless `yes`.
     """
     path = stack_file.find(stack, files.stacks)
-    _require_terminal(yes)
     found = review_of(path)
     write("", answers(found), Form.TEXT, console)
     if obstacles := [*find_obstacles(found)]:
         _say(console, f"nothing was deployed: {'; '.join(obstacles)}")
         return NEGATIVE
+    _require_terminal(yes)
     Backend(files, Stacks()).up(stack, renewal, yes=yes)
     _say(console, f"{stack} is up; watch its job with `multislice status -s {stack} --watch`")
     return 0

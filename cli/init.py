@@ -90,7 +90,8 @@ def init(name: str, options: InitOptions, console: Console, today: date | None =
         copied[files.stacks / _SCHEMA] = CHECKOUT / STACKS / _SCHEMA
         written |= _of_project(project)
     if taken := [str(path) for path in (files.stack(name), *copied, *written) if path.exists()]:
-        raise Halt(f"expected names of new files, got {', '.join(taken)}; choose another name or folder")
+        choose = "choose another name with `multislice init NAME`, or another folder"
+        raise Halt(f"expected names of new files, got {', '.join(taken)}; {choose}")
     if options.missing and sys.stdin.isatty():
         if error := _name_error(cluster_of(name)):
             raise Halt(str(error))

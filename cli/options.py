@@ -45,7 +45,7 @@ def _jobs_of(stack: str) -> list[str]:
 
 
 def _or_default(context: typer.Context, given: str) -> str:
-    return given if given or context.resilient_parsing else default_stack()
+    return given if given or context.resilient_parsing else default_stack(else_cluster=False)
 
 
 Stack = Annotated[
@@ -125,7 +125,9 @@ class ClusterCommand(TyperCommand):
                 raise Halt(f"expected --stack or {words}, got {words} and --{', --'.join(given)}")
             ctx.params["stack"] = None
         else:
-            ctx.params["stack"] = ctx.params["stack"] or (default_stack() if self.needs_stack else None)
+            ctx.params["stack"] = ctx.params["stack"] or (
+                default_stack(else_cluster=True) if self.needs_stack else None
+            )
         token = _chosen.set(chosen)
         try:
             return super().invoke(ctx)
@@ -145,7 +147,7 @@ def chosen_stack(stack: str | None, engine: "Engine | None", sandbox: Path | Non
     if stack or any(kubectl().values()):
         return stack
     try:
-        return default_stack()
+        return default_stack(else_cluster=True)
     except ProjectError:
         if engine or sandbox:
             raise
@@ -164,6 +166,15 @@ class Commands(TyperGroup):
         ctx.meta[_IN_JSON] = _in_json(args)
         with _without_answer(ctx):
             return super().parse_args(ctx, list(_with_folder(args)))
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """Find the command as typer does. Raise Halt if a command that takes only options is given a stack's name."""
+        name, command, words = super().resolve_command(ctx, args)
+        params = command.params if command else []
+        only_options = all(each.param_type_name == "option" for each in params)
+        if only_options and words and not words[0].startswith("-") and any(each.name == "stack" for each in params):
+            raise Halt(f"{name} takes only options, got {words[0]!r}; select a stack with `-s {words[0]}`")
+        return name, command, words
 
     def invoke(self, ctx: Any) -> Any:
         command = super().invoke

@@ -131,7 +131,7 @@ def report(
     ] = False,
     output: Output = "text",
 ) -> int:
-    """Report the time and money spent in a run of a job, by cause, error and start, and write an HTML page."""
+    """Report the time and money spent in a run of a job, by cause, error and attempt, and write an HTML page."""
     from cli import report as command
     from workloads.report.command import Asked
 

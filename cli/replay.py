@@ -222,7 +222,7 @@ def _fleets(asked: Asked, objects: KueueObjects | None) -> list[Fleet]:
     """Return the fleets to compare: the cluster's own queues if there is one, and the named stacks."""
     names = [name for name in (asked.stack, asked.against) if name]
     if objects is None and not asked.stack:
-        names.insert(0, default_stack())
+        names.insert(0, default_stack(else_cluster=False))
     own = [_cluster_fleet(objects)] if objects else []
     return [*own, *(fleet_of_stack(*_settings(name)) for name in names)]
 

@@ -180,13 +180,18 @@ def opened_by[Read](read: Callable[[Path], Read], path: Path, content: str) -> R
 STACK_VARIABLE = "MULTISLICE_STACK"
 
 
-def default_stack() -> str:
-    """Return the stack that Pulumi has selected in the project. Raise Halt with the choices if it has none."""
+def default_stack(*, else_cluster: bool) -> str:
+    """Return the stack that Pulumi has selected in the project. Raise Halt with the choices if it has none.
+
+    `else_cluster`: whether the command also works on a cluster of a kubeconfig, without a stack.
+    """
     if found := selected_stack(find_project(), os.environ):
         return found
     choices = ", ".join(names()) or "(there are none: create one with `multislice init`)"
+    cluster = "for a cluster without a stack, pass --namespace, and --context or --kubeconfig; " if else_cluster else ""
     raise Halt(
-        f"expected a stack: pass --stack, set {STACK_VARIABLE} or run `pulumi stack select`; choose one of: {choices}"
+        f"expected a stack: pass --stack, set {STACK_VARIABLE} or run `pulumi stack select`; {cluster}choose one of:"
+        f" {choices}"
     )
 
 

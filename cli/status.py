@@ -64,7 +64,7 @@ def status(deployed: Deployed, name: str | None, console: Console, *, json: bool
     if json:
         console.out(_object(snapshot, found))
         return 0
-    shown = screen(snapshot, found, console.width)
+    shown = screen(snapshot, found, console.width if console.is_terminal else _UNCUT)
     if console.is_terminal:
         console.print(shown)
     else:

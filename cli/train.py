@@ -159,10 +159,10 @@ def _summary(seen: Seen, spec: JobSpec) -> str:
             f"checkpoints          {spec.storage.path}/runs/{seen.summary.run}/checkpoints",
         ]
     lines += [
-        f"next: python -m cli.train --steps {2 * spec.training.steps}              continue this run",
-        f"      python -m workloads.training report {spec.storage.path}",
-        "      python -m cli.train --existing-run new     start a new run",
-        "      make up                                     the same job on a cluster of this machine",
+        f'next: make train ARGS="--steps {2 * spec.training.steps}"             continue this run',
+        f"      .venv/bin/python -m workloads.training report {spec.storage.path}",
+        '      make train ARGS="--existing-run new"     start a new run',
+        "      make up                                  the same job on a cluster of this machine",
     ]
     return "\n".join(lines)
 

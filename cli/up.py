@@ -229,8 +229,6 @@ def _again(job: JobStatus, commands: SandboxCommands) -> Iterator[tuple[str, str
         yield "train from scratch", f"set `existing_run: new` in the stack file, then {commands.about.up()}"
     elif job.kind is not Kind.FUNCTION:
         yield "train from scratch" if job.existing_run else "run it again", again
-    if job.kind is Kind.TRAINING and job.slices > 1:
-        yield "kill a host while it trains", commands.kill_command
     yield f"remove all but {'the checkpoints' if job.existing_run else 'its files'}", commands.about.down()
 
 

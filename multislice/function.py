@@ -19,6 +19,7 @@ from typing import Any, Literal, cast, get_args
 from infra.cluster.job_logs import Line, follow, hosts, leader
 from infra.cluster.job_state import LEADER, State
 from infra.cluster.kubernetes import UNREACHABLE
+from infra.stack.cost import hours
 from infra.stack.settings.jobs import Priority
 from multislice.call import Call, FunctionLog, Status
 from multislice.connection import connect
@@ -133,7 +134,7 @@ kinetic/core/core.py and docs/guides/distributed_training.md of keras-team/kinet
 
 
 def run[**P, R](
-    stack: str,
+    stack: str = "",
     slices: str | None = None,
     *,
     accelerator: str | None = None,
@@ -151,7 +152,7 @@ def run[**P, R](
     """Return a decorator that runs a function on slices, with JAX initialised.
 
     Args:
-        stack: Name of a running stack.
+        stack: Name of a running stack. It is required.
         slices: Name of one of its slice groups.
         accelerator: Google's name of its slices instead, such as `v6e-16`, if only one group has such slices. The
             number counts chips, or for v4, v5p and 7x TensorCores: two for each chip.
@@ -177,7 +178,7 @@ def run[**P, R](
     chosen = _AUTO if backend == "auto" else backend
     checks = chosen != "pathways" if check_slices is None else check_slices
     request = CallRequest(slices, count, team, priority, max_hours, checks, accelerator, chosen, hang_minutes)
-    if errors := list(_errors(request, hosts)):
+    if errors := list(_errors(stack, request, hosts)):
         raise Refused("\n".join(errors))
     folders = (ships,) if isinstance(ships, str | Path) else tuple(ships)
     return partial(_decorate, Target(stack, request, hosts, folders, sandbox))
@@ -189,7 +190,9 @@ def _decorate[**P, R](target: Target, function: Callable[P, R]) -> Function[P, R
     return Function(function, target)
 
 
-def _errors(request: CallRequest, hosts: object) -> Iterator[str]:
+def _errors(stack: object, request: CallRequest, hosts: object) -> Iterator[str]:
+    if not isinstance(stack, str) or not stack:
+        yield f"expected the name of a running stack, as in @multislice.run('dev', slices='trillium'), got {stack!r}"
     if (request.slices is None) == (request.accelerator is None):
         both = f"slices {request.slices!r} and accelerator {request.accelerator!r}"
         got = "neither" if request.slices is None else both
@@ -311,7 +314,7 @@ def _cancel(call: Call) -> None:
 
 def print_status(call: Call, status: Status) -> None:
     """Print the state of a call, and its time limit once it runs."""
-    limit = f", for at most {call.spec.max_hours:g} hours (max_hours)" if status.state is State.RUNNING else ""
+    limit = f", for at most {hours(call.spec.max_hours)} (max_hours)" if status.state is State.RUNNING else ""
     say(f"call {call.id} {status}{limit}")
 
 

@@ -182,8 +182,9 @@ def controllers(scope: Scope) -> Findings:
             yield skipped(name, f"namespace {namespace} has no Deployment, so its version is not known")
         for deployment in found:
             available = condition(deployment, "Available")
-            passes, said = available.get("status") == "True", available.get("message", "not available")
-            said = f"{_version(deployment)}, {said}" if foreign else "available" if passes else said
+            passes = available.get("status") == "True"
+            said = "available" if passes else available.get("message", "not available")
+            said = f"{_version(deployment)}, {said}" if foreign else said
             fix = f"kubectl describe pods -n {namespace}"
             yield judge(deployment["metadata"]["name"], said, passes=passes, fix=fix)
 

@@ -110,7 +110,7 @@ def read_files(folder: str, run: str | None = None, submission: str = "") -> Fil
             starts=tuple(map(_begun, history.attempts)),
             failures=failures,
             goodput=goodput(history.attempts),
-            notes=tuple(dict.fromkeys((*notes, *history.notes))),
+            notes=tuple(f"{folder}: {note}" for note in dict.fromkeys((*notes, *history.notes))),
         )
     except ImportError as fault:
         notes.append(f"{folder}: reading gs:// needs gcsfs ({fault}); install it with {installing('gs')}")

@@ -16,6 +16,7 @@ from infra.stack.cost import (
     JobBill,
     SweepBill,
     dollars,
+    hours,
     per_hour,
     signed_per_hour,
 )
@@ -124,7 +125,7 @@ def _fit(review: Review, job: JobReview, asks_preflight: bool) -> Iterator[_OneJ
 
 
 def _pace(job: JobReview, bill: JobBill, asks_preflight: bool) -> Iterator[_OneJob]:
-    limit = [f"stopped after {bill.max_hours:g} hours"] if bill.max_hours else []
+    limit = [f"stopped after {hours(bill.max_hours)}"] if bill.max_hours else []
     if bill.max_hours and bill.groups[0].usd_at_most is not None:
         limit.append(f"at most {dollars(bill.groups[0].usd_at_most)}")
     if job.paces:
@@ -305,9 +306,9 @@ def _sources(bill: Bill) -> Iterable[str]:
 
 def _most(job: JobBill) -> Iterable[str]:
     for group in job.groups:
-        if group.usd_at_most is not None:
+        if job.max_hours and group.usd_at_most is not None:
             most = dollars(group.usd_at_most)
-            yield f"{job.name} is stopped after {job.max_hours:g} hours: at most {most} on {group.group}."
+            yield f"{job.name} is stopped after {hours(job.max_hours)}: at most {most} on {group.group}."
 
 
 def _all_runs(sweep: SweepBill) -> str:

@@ -413,6 +413,11 @@ def per_hour(usd_per_hour: float) -> str:
     return f"{dollars(usd_per_hour)} an hour ({dollars(usd_per_hour * HOURS_PER_DAY)} a day)"
 
 
+def hours(count: float) -> str:
+    """Return a number of hours such as `1 hour` or `1.5 hours`."""
+    return f"{count:g} hour{'' if count == 1 else 's'}"
+
+
 def signed_per_hour(usd_per_hour: float) -> str:
     """Return a change of a price such as `+$2.50 an hour (+$60.00 a day)`."""
     return f"{signed(usd_per_hour)} an hour ({signed(usd_per_hour * HOURS_PER_DAY)} a day)"

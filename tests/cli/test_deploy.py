@@ -100,7 +100,7 @@ def test_without_a_terminal_nothing_happens_without_consent(command: str, projec
 
 def test_a_stack_that_the_review_refuses_is_not_deployed(project: Path) -> None:
     section(project, "cloud", project="my-project")
-    *_, last = run("up", "-s", "dev", "--yes", exit_status=2).stdout.splitlines()
+    *_, last = run("up", "-s", "dev", exit_status=2).stdout.splitlines()
     assert last.startswith("nothing was deployed: `up` refuses this stack: correct cloud.project: expected")
     assert calls(project) == []
 

@@ -3,13 +3,15 @@
 import hashlib
 import json
 import os
+import re
 import subprocess
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
-from cli.answer import Halt
-from cli.stack_file import default_stack, selected_stack
+from cli.main import app
+from cli.stack_file import selected_stack
 from infra.stack.project import CHECKOUT
 from sandbox import programs
 
@@ -67,5 +69,10 @@ def test_without_a_selected_stack_the_choices_are_named(
     (project / "stacks" / "Pulumi.dev.yaml").touch()
     monkeypatch.chdir(project)
     monkeypatch.setenv("PULUMI_HOME", environment["PULUMI_HOME"])
-    with pytest.raises(Halt, match=r"MULTISLICE_STACK.*choose one of: dev$"):
-        default_stack()
+    for command in ("list", "submit", "doctor", "explain", "review"):
+        answer = CliRunner().invoke(app, [command])
+        assert answer.exit_code == 1
+        assert re.search(r"MULTISLICE_STACK.*choose one of: dev$", answer.stderr)
+        # A review has no options for a cluster.
+        assert ("--namespace" in answer.stderr) == (command != "review")
+    assert "`-s dev`" in CliRunner().invoke(app, ["review", "dev"]).stderr

@@ -170,11 +170,13 @@ def test_of_several_jobs_each_has_a_line_and_the_name_of_one_shows_it_whole(serv
     assert "training step 5 of 5" in status_of(several, "tiny")
 
 
-def test_without_a_terminal_no_name_in_the_list_is_cut(server: Played, storage: Path) -> None:
+@pytest.mark.parametrize("show", [jobs, partial(status, name=None)])
+def test_without_a_terminal_no_name_is_cut(show: Callable[..., int], server: Played, storage: Path) -> None:
     name = "a-name-of-twenty-six-chars"
     server.change(JOBSETS, api_objects.jobset(name=name))
+    there = replace(stack(server, storage), jobs=(JobRef("tiny", "research", ""), JobRef(name, "research", "")))
     shown = Console(file=io.StringIO(), width=40)
-    assert jobs(stack(server, storage), shown, json=False) == 0
+    assert show(there, console=shown, json=False) == 0
     assert [line for line in read_output(shown).splitlines() if line.startswith(f"{name}  research ")]
 
 

@@ -184,4 +184,4 @@ def test_commands_to_copy_are_never_wrapped() -> None:
     shown = text(completed(COMPLETED, "gs://checkpoints/tiny", COMMANDS), 30, soft_wrap=True)
 
     assert f"  {COMMANDS.kubectl_command('research', 'get jobset,pods')}\n" in shown
-    assert f"  {COMMANDS.kill_command}\n" in shown
+    assert f"  {COMMANDS.about.down()}\n" in shown

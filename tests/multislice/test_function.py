@@ -91,6 +91,12 @@ def test_slices_are_named_by_their_group_or_by_their_accelerator(given: dict[str
         multislice.run("local", **given)
 
 
+@pytest.mark.parametrize("given", [{}, {"stack": ""}, {"stack": len}])
+def test_a_stack_is_named(given: dict[str, Any]) -> None:
+    with pytest.raises(Refused):
+        multislice.run(slices="trillium", count=2, **given)
+
+
 def test_an_accelerator_gets_one_slice_unless_more_are_asked_for(objects: Objects) -> None:
     given: list[dict[str, Any]] = [{}, {"count": 2}]
     calls = [multislice.run("local", accelerator="v6e-8", **more)(len).start("abc") for more in given]

@@ -97,7 +97,7 @@ def report(asked: Asked, console: Console) -> int:
         write(spent, console)
         for line in from_memory(history.starts):
             console.out(line)
-        starts = counted(len(history.attempts), "start")
+        starts = counted(len(history.attempts), "attempt")
         console.out(f"goodput {100 * spent.productive:.1f} % of {duration(spent.seconds)} in {starts}")
     target = _target(asked, history)
     unwritten = _write_page(target, history)
@@ -178,8 +178,8 @@ def from_memory(starts: Sequence[AttemptHistory]) -> Iterator[str]:
         if event := start.restored_locally:
             repeated = counted(sum(number == before.number for number, _ in lost), "step")
             yield (
-                f"start {start.number} continued from the memory of the pods at step {event.facts['step']}: {repeated}"
-                f" repeated; the newest checkpoint was of step {event.facts['saved']}"
+                f"attempt {start.number + 1} continued from the memory of the pods at step {event.facts['step']}:"
+                f" {repeated} repeated; the newest checkpoint was of step {event.facts['saved']}"
             )
 
 

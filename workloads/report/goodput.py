@@ -46,7 +46,7 @@ class Part(Spec):
 
 
 class Spent(Spec):
-    """The whole time of a run or a start, by cause."""
+    """The whole time of a run or an attempt, by cause."""
 
     seconds: float
     usd: float | None
@@ -62,6 +62,7 @@ class StartSpent(Spent):
     """Time and money of one attempt, until the next one begins."""
 
     number: int
+    """Number of attempts before it that opened the run, as in the names of their files. People see one more."""
     opened: bool
     """Whether it opened the run. If not, `number` is that of the next attempt that did."""
     ending: str
@@ -70,7 +71,7 @@ class StartSpent(Spent):
 
     @property
     def name(self) -> str:
-        return f"{'Start' if self.opened else 'Before start'} {self.number}"
+        return f"{'Attempt' if self.opened else 'Before attempt'} {self.number + 1}"
 
 
 class Loss(Spec):
@@ -96,8 +97,8 @@ class Goodput(Spent):
 
     @property
     def unpriced(self) -> tuple[int, ...]:
-        """Numbers of the attempts whose price is unknown. No sum of money includes them."""
-        return tuple(sorted({start.number for start in self.starts if start.usd_per_hour is None}))
+        """Numbers, from 1, of the attempts whose price is unknown. No sum of money includes them."""
+        return tuple(sorted({start.number + 1 for start in self.starts if start.usd_per_hour is None}))
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ facts.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
@@ -254,11 +254,18 @@ class _Reader:
 
     def history(self) -> History:
         ledgers: dict[int, dict[int, tuple[Event, ...]]] = {}
-        for (start, process), path in self._files("ledger"):
+        for (start, process), path in numbered_files(self.run / "ledger")[0].items():
             ledgers.setdefault(start, {})[process] = tuple(read_lines(path, Event.parse, self.notes))
         steps: dict[int, list[StepLine]] = {}
-        for (start, _), path in self._files("steps"):
+        for (start, _), path in numbered_files(self.run / "steps")[0].items():
             steps.setdefault(start, []).extend(read_lines(path, partial(parse, StepLine), self.notes))
+        # A call has neither, nor has a run before its first step.
+        trained = any(
+            event.facts.get("step") for hosts in ledgers.values() for each in hosts.values() for event in each
+        )
+        for folder, expected in (("ledger", bool(steps)), ("steps", trained)):
+            if expected and not (self.run / folder).exists():
+                self.notes.append(f"{folder}/ is missing")
         bare = [
             AttemptHistory(number, ledgers.get(number, {}), tuple(steps.get(number, ())))
             for number in sorted({*ledgers, *steps})
@@ -269,12 +276,6 @@ class _Reader:
         submission = found.attempts[-1].submission if found.attempts else None
         world = read_world(self.run.parent.parent, submission, self.notes) if submission else None
         return replace(found, world=world, notes=tuple(self.notes))
-
-    def _files(self, folder: str) -> Iterable[tuple[tuple[int, int], epath.Path]]:
-        where = self.run / folder
-        if not where.exists():
-            self.notes.append(f"{folder}/ is missing")
-        return numbered_files(where)[0].items()
 
     def _ends(self, starts: Sequence[AttemptHistory]) -> tuple[tuple[AttemptHistory, ...], tuple[AttemptHistory, ...]]:
         """Return the attempts with their failures, and the attempts that failed before they opened the run."""

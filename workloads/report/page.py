@@ -90,7 +90,7 @@ def _sections(history: History, spent: Goodput) -> Iterator[str]:
         yield section("MFU in percent", utilisation)
     if hosts := hosts_chart(history):
         yield section("Hosts", quiet(hosts[1]), hosts[0])
-    yield section("Starts", *_starts(history, spent))
+    yield section("Attempts", *_starts(history, spent))
     if history.placement:
         yield section("Mesh", *_mesh(history.placement))
     yield section("What ran", *_manifest(history.manifest))
@@ -192,7 +192,7 @@ def _starts(history: History, spent: Goodput) -> Iterator[str]:
         yield quiet("None.")
         return
     lost = Counter(number for number, _ in lost_steps(history.starts))
-    titles = ("start", "began", "lasted", "attention", "computed in", "steps", "lost", "ended", "cause")
+    titles = ("attempt", "began", "lasted", "attention", "computed in", "steps", "lost", "ended", "cause")
     yield table(
         titles,
         [_start_row(start, lost[start.number] if start.opened else 0) for start in history.attempts],
@@ -211,7 +211,7 @@ def _start_row(start: AttemptHistory, lost: int) -> Sequence[str]:
     lasted = duration(start.ended - start.began[0])
     compiled = start.last(EventName.COMPILE)
     chosen = [compiled.facts.get(name, "") if compiled else "" for name in ("attention", "compute_dtype")]
-    number = str(start.number) if start.opened else f"before {start.number}"
+    number = f"{'' if start.opened else 'before '}{start.number + 1}"
     cells = (number, began, lasted, *chosen, steps, lost, start.ending, start.cause)
     return [escape(str(cell)) for cell in cells]
 

@@ -114,7 +114,7 @@ def _restarts(history: History) -> list[Mark]:
     for before, start in pairwise(history.starts):
         resumed = start.last(EventName.RUN_STARTED)
         step = float(resumed.facts["step"] if resumed else before.steps[-1].step if before.steps else 0)
-        words = f"start {start.number} at step {step:g}, after {before.ending} {before.cause}"
+        words = f"attempt {start.number + 1} at step {step:g}, after {before.ending} {before.cause}"
         marks.append(Mark(step, words, "restart"))
     return marks
 

@@ -70,11 +70,11 @@ def by_fault(losses: Sequence[Loss]) -> Table:
 def notes(spent: Goodput) -> Iterator[str]:
     """Yield sentences about what the tables leave out."""
     if len(spent.starts) > STARTS_SHOWN:
-        left_out = counted(len(spent.starts) - STARTS_SHOWN, "start")
+        left_out = counted(len(spent.starts) - STARTS_SHOWN, "attempt")
         yield f"{left_out} between the first and the last ones are left out; `--json` shows them."
     if spent.unpriced:
         numbers = ", ".join(map(str, spent.unpriced))
-        yield f"The price of the job is unknown in start {numbers}, which no sum of dollars includes."
+        yield f"The price of the job is unknown in attempt {numbers}, which no sum of dollars includes."
     yield BEYOND_THE_LEDGER
 
 

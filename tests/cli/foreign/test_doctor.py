@@ -41,6 +41,7 @@ def sound(**more: Any) -> Played:
 def test_an_older_kueue_is_checked_in_its_own_version(answer: Answer) -> None:
     found = {each["subject"]: each for each in answer(sound(version="v1beta1"), "doctor")["checks"]}
     assert found["Kueue"]["says"] == "serves v1beta1, an older one"
+    assert found["kueue-controller-manager"]["says"] == "version 0.19.2, available"
     assert {each["verdict"] for each in found.values()} == {"ok"}
 
 

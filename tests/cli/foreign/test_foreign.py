@@ -106,7 +106,7 @@ def test_logs_of_a_job_without_numbers_are_those_of_its_pods(run: Run) -> None:
 
 
 def test_outside_of_projects_the_cluster_is_that_of_kubectl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_project() -> str:
+    def no_project(**_: bool) -> str:
         raise ProjectError("there is no project")
 
     monkeypatch.setattr("cli.options.default_stack", no_project)

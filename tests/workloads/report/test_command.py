@@ -66,7 +66,7 @@ def test_a_crashed_and_resumed_run_is_on_one_page(tmp_path: Path) -> None:
         "fused",
         "bfloat16",
         "host-1: ValueError: no such row",
-        "start 1 at step 2, after CRASH host-1: ValueError: no such row",
+        "attempt 2 at step 2, after CRASH host-1: ValueError: no such row",
         "step 4 skipped: its loss or gradient is not finite or too large",
         "slice 1, host 0, device 3: replica 1, stage 0, fsdp 3, tensor 0",
         "1.2.3",
@@ -190,11 +190,11 @@ def test_a_start_that_opened_no_run_is_reported_before_the_one_that_did(
     bad = failure("host-0", "wrong products", 23, began=10, time=70.0)
     write_run(tmp_path, {"0-0": [began(101, 1, 100, 3600.0)]}, {}, bad)
     words = report(tmp_path).words
-    assert {"before 0", "BAD_HOST", "host-0: wrong products", "down after BAD_HOST"} <= {*words}
-    assert "Before start 0: 90.0 s, $90.00, then BAD_HOST" in words
+    assert {"before 1", "BAD_HOST", "host-0: wrong products", "down after BAD_HOST"} <= {*words}
+    assert "Before attempt 1: 90.0 s, $90.00, then BAD_HOST" in words
     screen = capsys.readouterr().out
-    assert "Before start 0: BAD_HOST" in screen
-    assert "in 2 starts" in screen
+    assert "Before attempt 1: BAD_HOST" in screen
+    assert "in 2 attempts" in screen
 
 
 def test_every_cause_has_a_colour() -> None:
@@ -224,12 +224,12 @@ def test_of_many_starts_some_are_left_out_and_an_unknown_price_is_named(
     write_run(tmp_path, {f"{start}-0": [began(2.0 * start + 1, 0, 2.0 * start)] for start in range(12)}, {})
     assert main([str(tmp_path)]) == 0
     screen = capsys.readouterr().out
-    assert "4 starts between the first and the last ones are left out; `--json` shows them." in screen
-    assert [line for line in screen.splitlines() if line.startswith("Start ")] == [
-        *(f"Start {start}: KILLED" for start in range(7)),
-        "Start 11: no end recorded",
+    assert "4 attempts between the first and the last ones are left out; `--json` shows them." in screen
+    assert [line for line in screen.splitlines() if line.startswith("Attempt ")] == [
+        *(f"Attempt {number}: KILLED" for number in range(1, 8)),
+        "Attempt 12: no end recorded",
     ]
-    assert "The price of the job is unknown in start 0, 1, 2, 3" in screen
+    assert "The price of the job is unknown in attempt 1, 2, 3, 4" in screen
 
 
 def test_files_that_cannot_be_read_or_written_are_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -252,7 +252,7 @@ def test_read_access_to_a_run_is_enough_for_its_figures(tmp_path: Path, capsys: 
             found = Report.model_validate_json(captured.out)
             assert (found.page, found.goodput.seconds) == (None, 42.0)
         else:
-            assert captured.out.splitlines()[-1] == "goodput 8.9 % of 42.0 s in 2 starts"
+            assert captured.out.splitlines()[-1] == "goodput 8.9 % of 42.0 s in 2 attempts"
 
 
 def test_the_report_is_a_command_of_the_trainer_that_needs_no_jax(tmp_path: Path) -> None:
@@ -265,7 +265,7 @@ def test_the_report_is_a_command_of_the_trainer_that_needs_no_jax(tmp_path: Path
     )
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-2] == "goodput 8.9 % of 42.0 s in 2 starts"
+    assert done.stdout.splitlines()[-2] == "goodput 8.9 % of 42.0 s in 2 attempts"
     assert done.stdout.splitlines()[-1].startswith("page: ")
     assert (tmp_path / "runs" / "one" / "report.html").exists()
 
@@ -303,5 +303,7 @@ def test_a_start_from_the_memory_of_the_pods_is_named_with_what_it_repeated(
     write_run(tmp_path, ledgers, steps)
     words = report(tmp_path).words
     assert "4 to 4, from the memory of the pods" in words
-    said = "start 1 continued from the memory of the pods at step 3: 1 step repeated; the newest checkpoint was of step"
+    said = (
+        "attempt 2 continued from the memory of the pods at step 3: 1 step repeated; the newest checkpoint was of step"
+    )
     assert said in " ".join(capsys.readouterr().out.split())

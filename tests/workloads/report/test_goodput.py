@@ -85,7 +85,7 @@ def test_what_a_fault_cost_is_counted_together_wherever_its_time_is_counted(tmp_
 
 def test_an_unknown_price_is_in_no_sum_and_named(tmp_path: Path) -> None:
     found = goodput(history(crashed_and_resumed(tmp_path, None, 3600.0)).starts)
-    assert (found.usd, found.unpriced) == (12.0, (0,))
+    assert (found.usd, found.unpriced) == (12.0, (1,))
     usd = {part.name: part.usd for part in found.parts}
     assert (usd["down after CRASH"], usd["restore"]) == (None, 2.0)
 
@@ -167,9 +167,9 @@ def test_the_time_between_two_submissions_belongs_to_no_job(tmp_path: Path, endi
     found = resubmitted(tmp_path, ending)
     # Within the second one, the 20 seconds after its bad host count.
     assert [(start.name, start.seconds, start.usd) for start in found.starts] == [
-        ("Start 0", 5.0, 5.0),
-        ("Before start 1", 30.0, 30.0),
-        ("Start 1", 5.0, 5.0),
+        ("Attempt 1", 5.0, 5.0),
+        ("Before attempt 2", 30.0, 30.0),
+        ("Attempt 2", 5.0, 5.0),
     ]
     assert (found.seconds, found.usd) == (40.0, 40.0)
     assert [part.name for part in found.parts if part.cause is Cause.DOWN] == ["down after BAD_HOST"]
@@ -191,11 +191,11 @@ def test_starts_that_bad_hosts_ended_cost_what_they_took_and_are_reported_as_suc
     run = write_run(tmp_path, ledgers, {"0-0": [step(1, 209)]}, *bad, evicted)
     found = goodput(history(run).attempts)
     assert [(start.name, start.ending, start.seconds, start.usd) for start in found.starts] == [
-        ("Before start 0", "BAD_HOST", 90.0, 90.0),
-        ("Before start 0", "BAD_HOST", 100.0, 100.0),
-        ("Start 0", "PREEMPTED", 120.0, 120.0),
-        ("Before start 1", "BAD_HOST", 80.0, 160.0),
-        ("Start 1", "DONE", 6.0, 12.0),
+        ("Before attempt 1", "BAD_HOST", 90.0, 90.0),
+        ("Before attempt 1", "BAD_HOST", 100.0, 100.0),
+        ("Attempt 1", "PREEMPTED", 120.0, 120.0),
+        ("Before attempt 2", "BAD_HOST", 80.0, 160.0),
+        ("Attempt 2", "DONE", 6.0, 12.0),
     ]
     assert found.losses[0].after == "BAD_HOST"
     assert (found.losses[0].down_seconds, found.losses[0].lost_work_seconds) == (30 + 40 + 20, 0.0)

@@ -1,4 +1,5 @@
 import json
+import shutil
 from pathlib import Path
 
 from etils import epath
@@ -128,6 +129,19 @@ def test_what_cannot_be_read_is_noted_and_left_out(tmp_path: Path) -> None:
         "manifest.json is missing",
         "placement/0.json",
     ]
+
+
+def test_a_folder_is_missing_only_if_the_other_one_shows_that_the_run_has_trained(tmp_path: Path) -> None:
+    run = write_run(tmp_path, {"0-0": [began(1), event(2, "save", step=1)]}, {"0-0": [step(1, 2)]})
+    (run / "manifest.json").write_text("{}")
+    (run / "steps").rename(tmp_path / "steps")
+    assert history(run).notes == ("steps/ is missing",)
+    (run / "ledger" / "0-0.jsonl").write_text(json.dumps(began(1)))
+    assert history(run).notes == ()
+    shutil.rmtree(run / "ledger")
+    assert history(run).notes == ()
+    (tmp_path / "steps").rename(run / "steps")
+    assert history(run).notes == ("ledger/ is missing",)
 
 
 def test_a_process_that_was_killed_in_its_pod_ended_its_own_attempt(tmp_path: Path) -> None:
