@@ -111,7 +111,8 @@ class _Recorder:
         """Keep the screen, unless it is the last one still."""
         if self.terminal.live is None:
             return
-        screen = self.terminal.as_lines()
+        # A sandbox in the folder of the project is not named in advice.
+        screen = self.terminal.as_lines().replace(f" --sandbox {self.sandbox}", "")
         part = "phases" if "control plane" in screen else part
         if not self.frames or self.frames[-1].screen != screen:
             self.frames.append(Frame(seconds=round(time.monotonic() - self.began, 1), part=part, screen=screen))
