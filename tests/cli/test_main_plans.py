@@ -128,7 +128,7 @@ def test_a_preview_asks_the_engine_that_is_named_and_saves_its_plan(monkeypatch:
 def test_drift_is_looked_for_where_the_command_line_says(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[str, Path | None]] = []
 
-    def of(path: Path, sandbox: Path | None) -> AbstractContextManager[RecordedEngine]:
+    def of(path: Path, sandbox: Path | None, command: str) -> AbstractContextManager[RecordedEngine]:
         asked.append((path.name, sandbox))
         return nullcontext(RecordedEngine(refreshed(POOL, "pool", {"a": 1}, {"a": 2}, ["a"])))
 
