@@ -233,6 +233,13 @@ _Lead = Annotated[
 ]
 _Failures = Annotated[float, typer.Option(callback=_number, min=0, max=1000, help="Failures of a slice per day.")]
 _Repair = Annotated[float, typer.Option(callback=_number, min=0, help="Hours until a failed slice is back.")]
+_Restart = Annotated[float, typer.Option(callback=_number, min=0, help="Minutes that a restart takes.")]
+_MaintenanceDays = Annotated[
+    float | None,
+    typer.Option(callback=_number, min=0.1, help="Days between two maintenances of a slice. Default: none."),
+]
+_MaintenanceHours = Annotated[float, typer.Option(callback=_number, min=0, help="Hours that a maintenance takes.")]
+_Starved = Annotated[float, typer.Option(callback=_number, min=0.01, help="Wait from which a job is starved.")]
 
 
 @reading.command()
@@ -247,21 +254,12 @@ def replay(
     failures_per_day: _Failures = 0.0,
     repair_hours: _Repair = 2.0,
     spares: Annotated[int, typer.Option(min=0, help="Spare slices of each group, on which no quota counts.")] = 0,
-    restart_minutes: Annotated[
-        float, typer.Option(callback=_number, min=0, help="Minutes that a restart takes.")
-    ] = 5.0,
+    restart_minutes: _Restart = 5.0,
     lead_minutes: _Lead = 30.0,
-    maintenance_days: Annotated[
-        float | None,
-        typer.Option(callback=_number, min=0.1, help="Days between two maintenances of a slice. Default: none."),
-    ] = None,
-    maintenance_hours: Annotated[
-        float, typer.Option(callback=_number, min=0, help="Hours that a maintenance takes.")
-    ] = 2.0,
+    maintenance_days: _MaintenanceDays = None,
+    maintenance_hours: _MaintenanceHours = 2.0,
     save_minutes: _SaveMinutes = None,
-    starved_hours: Annotated[
-        float, typer.Option(callback=_number, min=0.01, help="Wait from which a job is starved.")
-    ] = 24.0,
+    starved_hours: _Starved = 24.0,
     page: Annotated[Path | None, typer.Option(metavar="FILE", help="File for an HTML page with charts.")] = None,
     save_trace: Annotated[Path | None, typer.Option(metavar="FILE", help="File for the trace as CSV.")] = None,
     search: _Searched = None,
@@ -272,26 +270,24 @@ def replay(
     from cli.replay import Asked, command
     from infra.review.replay.simulation import Conditions
 
-    conditions = Conditions(
-        seed=seed,
-        failures_per_day=failures_per_day,
-        repair_hours=repair_hours,
-        spares=spares,
-        restart_hours=restart_minutes / 60,
-        lead_hours=lead_minutes / 60,
-        maintenance_days=maintenance_days,
-        maintenance_hours=maintenance_hours,
-    )
-    save_hours = None if save_minutes is None else save_minutes / 60
     asked = Asked(
         trace=trace,
         stack=stack,
         against=against,
         cluster=(kubeconfig, context),
         days=days,
-        save_hours=save_hours,
+        save_hours=None if save_minutes is None else save_minutes / 60,
         starved_hours=starved_hours,
-        conditions=conditions,
+        conditions=Conditions(
+            seed=seed,
+            failures_per_day=failures_per_day,
+            repair_hours=repair_hours,
+            spares=spares,
+            restart_hours=restart_minutes / 60,
+            lead_hours=lead_minutes / 60,
+            maintenance_days=maintenance_days,
+            maintenance_hours=maintenance_hours,
+        ),
         page=page,
         save_trace=save_trace,
         bounds=search or (),

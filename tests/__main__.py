@@ -96,7 +96,7 @@ class Tier:
 BUILD_MINUTES = 18
 """How long environment and programs take beside tests, on a machine that has none of them."""
 _BUILD = (sys.executable, "-m", "cli.programs")
-QUICK = Tier("quick", 12, _QUICK, _BUILD, frozenset({"sandboxes", "faults", "training in many processes"}))
+QUICK = Tier("quick", 10, _QUICK, _BUILD, frozenset({"sandboxes", "faults", "training in many processes"}))
 COMPLETE = Tier("complete", 45, (), (*_BUILD, "--previous"), at_once=4)
 """More lanes on two cores would end no sooner, and tests with a deadline would miss it."""
 
