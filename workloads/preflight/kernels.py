@@ -4,12 +4,11 @@ Which kernel is the fastest is only known on the chips. The preflight takes the 
 compiles for them.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 
 from workloads.preflight.topology import describe_devices
 from workloads.spec import JobSpec
-from workloads.training.attention_trial import AttentionPart
 from workloads.training.kernel_choice import Choice, parts
 from workloads.training.kernel_trial import TriedPart
 
@@ -56,12 +55,10 @@ def _likely(spec_text: str) -> tuple[Likely, ...]:
 
 def _first_that_compiles(part: TriedPart, spec: JobSpec) -> Likely:
     device = describe_devices(spec.slices, spec.libtpu_args)[0]
-    # Kernels process sequences one after the other, so one sequence is enough to compile them.
-    part = replace(part, sequences=1) if isinstance(part, AttentionPart) else part
     refused: list[str] = []
     for kernel, compute in part.candidates("tpu").items():
         try:
-            part.compiled(compute, device, spec.compiler_options)
+            part.compiled_alone.compiled(compute, device, spec.compiler_options)
         except Exception as fault:  # noqa: BLE001 - as in the trial: the job can use another kernel
             refused.append(f"{kernel} does not compile ({str(fault).splitlines()[0]})")
         else:

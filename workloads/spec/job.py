@@ -122,7 +122,7 @@ class JobSpec(Spec):
                 "mesh": self.mesh.model_copy(update={"replica": self.mesh.replica * count // self.slices.count}),
             }
         )
-        rows, at_once = job.rows_per_device, self.training.part_rows(self.rows_per_device)
+        rows, at_once = job.rows_per_device, self.rows_at_once
         # At least half as many rows at once as before, because small parts use a device less well.
         best = min(range(at_once, at_once // 2, -1), key=lambda size: self._computed(rows, size))
         training = self.training.model_copy(update={"accumulation": ceil(rows / best)})
@@ -137,10 +137,15 @@ class JobSpec(Spec):
         return self.training.batch_rows(self.mesh.data_shards) // self.mesh.data_shards
 
     @property
+    def rows_at_once(self) -> int:
+        """Number of its rows of a step that each device computes at once. The last part may have fewer."""
+        return self.training.part_rows(self.rows_per_device)
+
+    @property
     def padding_rows(self) -> int:
         """Number of rows of a step in addition to the global batch. They are computed but have no effect."""
-        at_once = self.training.part_rows(self.rows_per_device)
-        return self.mesh.data_shards * self._computed(self.rows_per_device, at_once) - self.training.global_batch
+        computed = self._computed(self.rows_per_device, self.rows_at_once)
+        return self.mesh.data_shards * computed - self.training.global_batch
 
     @property
     def padding(self) -> float:

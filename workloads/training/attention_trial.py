@@ -47,14 +47,13 @@ class AttentionPart(TriedPart):
 
     @classmethod
     def of(cls, spec: JobSpec) -> Self:
-        training, shards = spec.training, spec.mesh.data_shards
         return cls(
             model=spec.model,
             kv_heads=spec.model.kv_heads // spec.mesh.tensor,
-            sequences=training.part_rows(training.batch_rows(shards) // shards),
-            positions=training.sequence_length,
-            dtype=training.compute_dtype,
-            segmented=training.document_end is not None,
+            sequences=spec.rows_at_once,
+            positions=spec.training.sequence_length,
+            dtype=spec.training.compute_dtype,
+            segmented=spec.training.document_end is not None,
         )
 
     @property
@@ -83,6 +82,11 @@ class AttentionPart(TriedPart):
         parts = range(fewest, self.positions // 128 + 1)
         length = next((self.positions // count for count in parts if self.positions % (128 * count) == 0), None)
         return replace(self, kv_heads=1, sequences=1, positions=length or min(self.positions, MAX_COMPARED_POSITIONS))
+
+    @property
+    def compiled_alone(self) -> Self:
+        """Return one sequence: kernels process sequences one after the other."""
+        return replace(self, sequences=1)
 
     @property
     def rows(self) -> int:

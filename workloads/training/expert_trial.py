@@ -42,14 +42,12 @@ class ExpertPart(TriedPart):
 
     @classmethod
     def of(cls, spec: JobSpec, per_token: int, experts: int) -> Self:
-        training, shards = spec.training, spec.mesh.data_shards
-        sequences = training.part_rows(training.batch_rows(shards) // shards)
         return cls(
             embed_dim=spec.model.embed_dim,
             mlp_dim=spec.model.mlp_dim // spec.mesh.tensor,
             experts=experts,
-            rows=sequences * training.sequence_length * per_token,
-            dtype=training.compute_dtype,
+            rows=spec.rows_at_once * spec.training.sequence_length * per_token,
+            dtype=spec.training.compute_dtype,
             activation=spec.model.activation,
             vmem_kib=spec.vmem_kib,
         )

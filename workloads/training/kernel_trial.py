@@ -55,6 +55,11 @@ class TriedPart(ABC):
     def compared(self) -> Self:
         """Return a smaller part to compare, with blocks of the same size."""
 
+    @property
+    def compiled_alone(self) -> Self:
+        """Return a smaller part whose kernels compile if and only if those of this one do."""
+        return self
+
     @abstractmethod
     def inputs(self, device: Any) -> tuple[Any, ...]:
         """Return arrays like those of a job."""

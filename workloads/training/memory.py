@@ -45,7 +45,7 @@ def advice(spec: JobSpec, state_bytes: int) -> str:
         changes = [*settings, f"take slices of more chips than {spec.slices.topology}"]
     return (
         f"the step does not fit the memory of a device: the training state takes {need:.2f} GiB{memory} and"
-        f" {spec.training.part_rows(spec.rows_per_device)} sequences at once the rest; {', or '.join(changes)}"
+        f" {spec.rows_at_once} sequences at once the rest; {', or '.join(changes)}"
     )
 
 
