@@ -41,7 +41,7 @@ def _change_stack(clone: Clone, find: str, replacement: str) -> None:
 @pytest.mark.timeout(6 * PATIENCE_SECONDS)
 def test_a_reader_trains_kills_a_host_looks_changes_calls_and_removes(clone: Clone, tmp_path: Path) -> None:
     _, (kill,), look, change, down = map(joined, blocks(FIRST_RUN, "sh"))
-    make_up, _ = joined(blocks(README, "sh")[0])
+    make_up = next(line for block in blocks(README, "sh") for line in joined(block) if line.startswith("make up"))
     screen = tmp_path / "screen"
     with clone.started(make_up, screen) as up:
         wait_until(lambda: f"try: {kill}" in screen.read_text() or up.poll() is not None, screen.read_text)

@@ -87,6 +87,7 @@ LAYOUTS: dict[str, tuple[dict[str, Any], MeshSpec, dict[str, Any]]] = {
     "tensor 4, documents": ({}, MeshSpec(replica=2, fsdp=4, tensor=4), {"document_end": 1, "ignored_token": 0}),
     "experts": ({"experts": ExpertsSpec(count=4, per_token=2, balance_weight=0.01)}, FSDP_16, {}),
     "offload": ({}, FSDP_16, {"remat": "offload"}),
+    "heads-offload, fused": ({}, FSDP_16, {"remat": "heads-offload", "attention": "fused"}),
     "qwen3": ({"query_key_norm": True}, FSDP_16, {}),
     "qwen3, fused": ({"query_key_norm": True}, FSDP_16, {"attention": "fused"}),
     "gemma": (
