@@ -5,10 +5,10 @@ the second one with SIGTERM, and waits for the end of the third one.
 """
 
 import argparse
+import ipaddress
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -41,12 +41,20 @@ class Broken(Exception):
     """The program does not keep a part of the contract. The message says what to change."""
 
 
+def _own_address() -> str:
+    """Return a loopback address that no other check uses, because all serve metrics at the same port. Only Linux has
+    more than one."""
+    if sys.platform != "linux":
+        return "127.0.0.1"
+    return str(ipaddress.ip_address("127.128.0.0") + os.getpid())
+
+
 class Trial:
     """Attempts of the program in one job folder."""
 
     def __init__(self, command: list[str], folder: Path, seconds: float):
         self._command, self._folder, self._seconds = command, folder, seconds
-        self._address = socket.gethostbyname("localhost")
+        self._address = _own_address()
         self._heartbeat = folder / "heartbeat"
         self._program: subprocess.Popen[bytes] | None = None
         """The newest attempt."""

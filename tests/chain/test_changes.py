@@ -101,7 +101,7 @@ class TestUnderARunningJob:
         chain.engine_on(_changed(running, _of_group(count=3))).preview(events.append)
         (told,) = reviews(events)
         assert "+$21.60 an hour (+$518.40 a day) compared with what is deployed" in " ".join(told.split())
-        assert "admitted at once" in told
+        assert "Queue    runs already" in told
         assert "simulated" not in told
 
     def test_what_was_compiled_is_in_the_bucket_for_the_next_start(self, chain: Chain, running: Values):
