@@ -35,6 +35,7 @@ class Memory:
     arguments_gib: float
     temporary_gib: float
     peak_gib: float
+    """Without what the step keeps in the memory of its host."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,8 @@ def _memory(compiled: jax.stages.Compiled) -> Memory:
     return Memory(
         arguments_gib=analysis.argument_size_in_bytes / _GIB,
         temporary_gib=analysis.temp_size_in_bytes / _GIB,
-        peak_gib=analysis.peak_memory_in_bytes / _GIB,
+        # If a step keeps more on the host than on the device, the peak is that of the host.
+        peak_gib=min(analysis.peak_memory_in_bytes, analysis.total_allocation_bytes) / _GIB,
     )
 
 

@@ -30,19 +30,14 @@ class TrackersSpec(Spec):
     WANDB_API_KEY."""
 
 
-Remat = Literal["none", "dots", "heads", "heads-offload", "attention", "full", "offload"]
+Remat = Literal["none", "dots", "attention", "full", "offload"]
 """Which outputs of a layer's forward pass are kept for its backward pass:
 
-    none           all outputs of matrix products, of attention, and of the gated MLP's product
-    dots           outputs of matrix products and of attention
-    heads          queries, keys and values, and the output of attention
-    heads-offload  as `heads`, with only queries, keys and values on the device
-    attention      the output of attention
-    full           none: everything is computed again
-    offload        as `attention`, with nothing on the device
-
-The policies that offload keep the rest, and the layer's input, in the host's memory. Estimates count the copies as
-hidden.
+    none       all outputs of matrix products, of attention, and of the gated MLP's product
+    dots       outputs of matrix products and of attention
+    attention  the output of attention
+    full       none: everything is computed again
+    offload    the output of attention, which is kept in the host's memory with the layer's input
 """
 
 Kernel = Literal["fused", "splash-2048", "splash", "reference"]

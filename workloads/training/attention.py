@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from workloads.spec import Attention, ModelSpec
 from workloads.training.adapters import Matrix, product
 from workloads.training.pointwise import Norm, Rotation, rotate, soft_capped
-from workloads.training.remat import ATTENTION, HEADS, named
+from workloads.training.remat import ATTENTION, PROJECTION, named
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def attend(
         return attend_by_kernel(x, query_key_value, out, heads, sequence, norms)
     # XLA has fast code on CPU for matrix products of two dimensions, or batches of them.
     batch, positions, embed = x.shape
-    projected = named(product(x.reshape(-1, embed), query_key_value), HEADS)
+    projected = named(product(x.reshape(-1, embed), query_key_value), PROJECTION)
     grouped = projected.reshape(batch, positions, -1, heads.queries_per_kv_head + 2, heads.head_dim)
     mixed = named(mix_plainly(grouped.transpose(0, 2, 3, 1, 4), heads, sequence, norms), ATTENTION)
     return product(mixed.transpose(0, 3, 1, 2, 4).reshape(batch * positions, -1), out).reshape(x.shape)

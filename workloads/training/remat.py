@@ -14,11 +14,8 @@ from workloads.spec import Remat
 ATTENTION = "attention"
 """Output of attention and, for a kernel, other results that its backward pass needs."""
 
-HEADS = "heads"
-"""Queries, keys and values, which are the output of one matrix product."""
-
 PROJECTION = "projection"
-"""Output of another matrix product of a layer."""
+"""Output of a matrix product of a layer."""
 
 PRODUCT = "product"
 """Product in the gated MLP, which is the input of its last matrix."""
@@ -29,26 +26,25 @@ KEYS_SCOPE = "keys_"
 INPUT = "input"
 """Input of the layer."""
 
-_ON_DEVICE: dict[Remat, list[str]] = {
-    "none": [HEADS, PROJECTION, ATTENTION, PRODUCT],
-    "dots": [HEADS, PROJECTION, ATTENTION],
-    "heads": [HEADS, ATTENTION],
-    "heads-offload": [HEADS],
-    "attention": [ATTENTION],
-    "full": [],
-    "offload": [],
+_KEPT: dict[Remat, tuple[str, ...]] = {
+    "none": (PROJECTION, ATTENTION, PRODUCT),
+    "dots": (PROJECTION, ATTENTION),
+    "attention": (ATTENTION,),
+    "full": (),
 }
-_ON_HOST: dict[Remat, list[str]] = dict.fromkeys(("heads-offload", "offload"), [INPUT, ATTENTION])
 
 
 def rematerialised[**P, T](layer: Callable[P, T], policy: Remat) -> Callable[P, T]:
     """Return `layer` with the policy for which results of its forward pass are kept."""
-    keeps = jax.checkpoint_policies.save_and_offload_only_these_names(
-        names_which_can_be_saved=_ON_DEVICE[policy],
-        names_which_can_be_offloaded=_ON_HOST.get(policy, []),
-        offload_src="device",
-        offload_dst="pinned_host",
-    )
+    if policy == "offload":
+        keeps = jax.checkpoint_policies.save_and_offload_only_these_names(
+            names_which_can_be_saved=[],
+            names_which_can_be_offloaded=[INPUT, ATTENTION],
+            offload_src="device",
+            offload_dst="pinned_host",
+        )
+    else:
+        keeps = jax.checkpoint_policies.save_only_these_names(*_KEPT[policy])
     return jax.checkpoint(layer, policy=keeps, prevent_cse=False)
 
 

@@ -19,7 +19,7 @@ from workloads.training.failures import InvalidSpec
 from workloads.training.kernels.attention import HeadShape, fused_attention
 from workloads.training.kernels.forward import LANES
 from workloads.training.pointwise import rotate
-from workloads.training.remat import ATTENTION, HEADS, KEYS_SCOPE, named
+from workloads.training.remat import ATTENTION, KEYS_SCOPE, PROJECTION, named
 
 SPLASH_BLOCKS = {"splash": 1024, "splash-2048": 2048}
 """Largest block of positions of splash attention. Blocks are smaller if it does not divide the sequence."""
@@ -36,7 +36,7 @@ def attend_by_kernel(
     """Compute attention like `attention.attend`."""
     # Positions come last, as the kernels need, because heads of 64 would fill only half of a TPU's 128 lanes.
     turned, back = partial(jnp.einsum, "bsd,df->bfs"), partial(jnp.einsum, "bds,df->bfs")
-    projected = named(product(x, query_key_value, turned, back), HEADS)
+    projected = named(product(x, query_key_value, turned, back), PROJECTION)
 
     # This is in a separate jit, because JAX rounds values that are kept for the backward pass and also used elsewhere
     # to the type that they already have, which is a useless pass over memory. It does so only at the outermost level.

@@ -22,7 +22,7 @@ def words(spec: JobSpec) -> list[str]:
 
 
 def test_one_setting_is_changed_before_several_and_the_mesh_last() -> None:
-    tried = words(job(attention="reference", remat="heads-offload"))
+    tried = words(job(attention="reference", remat="dots"))
     assert tried[:6] == [
         "training.attention: splash",
         "training.accumulation: 2",

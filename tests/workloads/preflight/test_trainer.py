@@ -87,7 +87,6 @@ LAYOUTS: dict[str, tuple[dict[str, Any], MeshSpec, dict[str, Any]]] = {
     "tensor 4, documents": ({}, MeshSpec(replica=2, fsdp=4, tensor=4), {"document_end": 1, "ignored_token": 0}),
     "experts": ({"experts": ExpertsSpec(count=4, per_token=2, balance_weight=0.01)}, FSDP_16, {}),
     "offload": ({}, FSDP_16, {"remat": "offload"}),
-    "heads-offload, fused": ({}, FSDP_16, {"remat": "heads-offload", "attention": "fused"}),
     "qwen3": ({"query_key_norm": True}, FSDP_16, {}),
     "qwen3, fused": ({"query_key_norm": True}, FSDP_16, {"attention": "fused"}),
     "gemma": (
@@ -164,6 +163,16 @@ def test_a_preset_compiles_for_its_slices_and_fits_them(name: str) -> None:
     compilation = compile_step(preset_job(name))
     assert compilation.excess is None
     assert compilation.complaints == ()
+
+
+@pytest.mark.complete
+def test_what_is_kept_on_the_host_takes_no_memory_of_a_device() -> None:
+    model = SMALL.model_copy(update={"layers": 16})
+    jobs = (job(model, FSDP_16, global_batch=128, sequence_length=4096, remat=remat) for remat in ("offload", "full"))
+    less, more = (compile_step(spec).memory for spec in jobs)
+    assert less
+    assert more
+    assert less.peak_gib < more.peak_gib
 
 
 @pytest.mark.complete

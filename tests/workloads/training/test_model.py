@@ -36,7 +36,7 @@ VARIANTS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {},
     ),
     "windows": ({"windows": WindowSpec(size=3, pattern=("local", "global"), rope_base=20)}, {"document_end": 7}),
-    **{remat: ({}, {"remat": remat}) for remat in ("none", "dots", "heads", "heads-offload", "full", "offload")},
+    **{remat: ({}, {"remat": remat}) for remat in ("none", "dots", "full", "offload")},
 }
 
 
