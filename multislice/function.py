@@ -23,7 +23,7 @@ from infra.stack.settings.jobs import Priority
 from multislice.call import Call, FunctionLog, Status
 from multislice.connection import connect
 from multislice.errors import CallError, Outcome, Refused, with_input
-from multislice.packing import Project, function_name, pack, pack_calls
+from multislice.packing import Project, function_name, pack
 from multislice.submission import DEFAULT_MAX_HOURS, CallRequest, submit
 from multislice_run.standstill import HANG_MINUTES
 from workloads.call.function import itself
@@ -79,7 +79,7 @@ class Function[**P, R]:
         Raises:
             multislice.CallError: The call cannot be submitted.
         """
-        packed = pack(self.function, args, kwargs, Project(self._target.ships))
+        (packed,) = pack(self.function, [(args, kwargs)], Project(self._target.ships))
         return submit(packed, self._target.request, connect(self._target.stack, self._target.sandbox))
 
     def map(self, inputs: Iterable[Any]) -> list[Outcome]:
@@ -94,7 +94,7 @@ class Function[**P, R]:
         """
         values = list(inputs)
         # Pack all calls first, so that an error in the last one is found before the first one runs.
-        packed = pack_calls(self.function, [((value,), {}) for value in values], Project(self._target.ships))
+        packed = pack(self.function, [((value,), {}) for value in values], Project(self._target.ships))
         found = connect(self._target.stack, self._target.sandbox)
         calls: list[Call] = []
         try:
