@@ -9,6 +9,7 @@ end within a second, so it is the uid of an event's object that counts, not its 
 the job have its attempts (`JobStatus.with_files`).
 """
 
+import json
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -80,7 +81,7 @@ def to_text(ends: Mapping[int, HostEnd]) -> str:
     short = {
         number: replace(end, evidence=tuple(text[:_MAX_CHARACTERS] for text in end.evidence)) for number, end in kept
     }
-    return _ENDS.dump_json(short).decode()
+    return json.dumps(_ENDS.dump_python(short))
 
 
 def from_text(text: str) -> dict[int, HostEnd]:
