@@ -7,7 +7,7 @@ import re
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -23,16 +23,16 @@ from cli.options import (
     Sandbox,
     Stack,
     TableOutput,
+    Verbose,
     Yes,
+    amount,
+    deployed_of,
     folder_of,
     kubectl,
 )
 from cli.reading import reading
 from infra.stack.command_lines import DISTRIBUTION
 from workloads.terminal import Terminal
-
-if TYPE_CHECKING:
-    from cli.deployed import Deployed
 
 
 def _version(wanted: bool) -> None:
@@ -64,9 +64,6 @@ for commands in (lifecycle, reading):
     app.add_typer(commands)
 
 
-_Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also show how the review finds its answers.")]
-
-
 @app.command()
 def review(
     stack: Stack,
@@ -76,7 +73,7 @@ def review(
     workloads: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Output of `kubectl get workloads -A -o json`.")
     ] = None,
-    verbose: _Verbose = False,
+    verbose: Verbose = False,
     output: TableOutput = Form.TEXT,
 ) -> int:
     """Review price, memory, speed and queue of a stack. Exit status 2: a job cannot run, or `up` would fail."""
@@ -102,7 +99,7 @@ def preview(
             help="Compare with the state of the sandbox in this folder. Without a folder: .sandbox in the project.",
         ),
     ] = None,
-    verbose: _Verbose = False,
+    verbose: Verbose = False,
     output: TableOutput = Form.TEXT,
 ) -> int:
     """Preview changes, policy, price and queue of a stack. Exit status 2: a rule forbids it, or a job cannot run."""
@@ -129,20 +126,13 @@ def preflight(
     return command.preflight(stack, output, compile_cache, Terminal(highlight=False), compare_compile)
 
 
-def _amount(text: str) -> float:
-    found = re.fullmatch(r"(\d[\d_]*(?:\.\d+)?(?:e\+?\d+)?)([kmbt]?)", text.strip().lower())
-    if not found:
-        raise typer.BadParameter(f"expected a number of tokens such as 1e12, 800B or 15T, got {text!r}")
-    return float(found[1]) * 1000.0 ** " kmbt".index(found[2] or " ")
-
-
 @app.command()
 def plan(
     stack: Stack,
     tokens: Annotated[
         float | None,
         typer.Option(
-            parser=_amount, metavar="NUMBER", help="Tokens to train on, such as 800B. Default: those of the job."
+            parser=amount, metavar="NUMBER", help="Tokens to train on, such as 800B. Default: those of the job."
         ),
     ] = None,
     days: Annotated[float | None, typer.Option(help="Deadline, in days.")] = None,
@@ -162,10 +152,6 @@ def drift(stack: Stack, engine: On = None, sandbox: Sandbox = None, output: Tabl
     return command.drift(stack, folder_of(stack, engine, sandbox), output, Terminal(highlight=False))
 
 
-_Words = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="JOB.yaml", help="File of one job, or the command of a program after --name NAME ... --."),
-]
 _Name = Annotated[str | None, typer.Option(metavar="NAME", help="Name of the job that runs a command.")]
 _Slices = Annotated[str | None, typer.Option(metavar="GROUP:COUNT", help="Slices of the job that runs a command.")]
 _Image = Annotated[str | None, typer.Option(metavar="REF", help="Image by digest. Default: the trainer's image.")]
@@ -179,30 +165,18 @@ _RenderedWords = Annotated[
         help="Name of a job in the stack file, a file JOB.yaml, or the command of a program after --name NAME ... --.",
     ),
 ]
-_JobFile = Annotated[
-    Path | None,
-    typer.Option(metavar="FILE", help="File of one job, for a cluster that the following options describe."),
-]
-_Queue = Annotated[str | None, typer.Option(metavar="NAME", help="LocalQueue in the namespace.")]
-_Generation = Annotated[str | None, typer.Option(help="Generation of the chips, such as v6e.")]
-_Topology = Annotated[str | None, typer.Option(help="Topology of a slice, such as 4x4, or v6e-16.")]
-_Capacity = Annotated[
-    str | None, typer.Option(help="Source of the chips, as in a stack file: on-demand, spot or a mapping.")
-]
-_Bucket = Annotated[str | None, typer.Option(metavar="NAME", help="Bucket for the files of the job.")]
 _UsdPerChipHour = Annotated[float | None, typer.Option(metavar="USD", help="Price of a chip-hour. Default: unknown.")]
-_ServiceAccount = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Service account of the pods. Default: trainer.")
-]
-_RestartsSlices = Annotated[
-    bool, typer.Option("--restarts-slices", help="Restart single slices: JobSet has the feature gate RestartJob.")
-]
 
 
 @app.command(cls=ClusterCommand)
 def submit(
     stack: Stack,
-    words: _Words = None,
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="JOB.yaml", help="File of one job, or the command of a program after --name NAME ... --."
+        ),
+    ] = None,
     name: _Name = None,
     slices: _Slices = None,
     image: _Image = None,
@@ -211,7 +185,7 @@ def submit(
     max_hours: _MaxHours = None,
     yes: Yes = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only review the job.")] = False,
-    verbose: _Verbose = False,
+    verbose: Verbose = False,
     engine: On = None,
     sandbox: Sandbox = None,
     output: Output = "text",
@@ -221,7 +195,7 @@ def submit(
 
     flags = command.Flags(name, slices, image, priority, max_restarts, max_hours)
     request = command.read_request(words or [], flags)
-    found, console, in_json = _deployed(stack, engine, sandbox), Terminal(highlight=False), output == "json"
+    found, console, in_json = deployed_of(stack, engine, sandbox), Terminal(highlight=False), output == "json"
     return command.submit(found, request, console, yes=yes, dry_run=dry_run, json=in_json, verbose=verbose)
 
 
@@ -235,15 +209,24 @@ def render(
     priority: _Priority = None,
     max_restarts: _MaxRestarts = None,
     max_hours: _MaxHours = None,
-    job_file: _JobFile = None,
-    queue: _Queue = None,
-    generation: _Generation = None,
-    topology: _Topology = None,
-    capacity: _Capacity = None,
-    bucket: _Bucket = None,
+    job_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="File of one job, for a cluster that the following options describe."),
+    ] = None,
+    queue: Annotated[str | None, typer.Option(metavar="NAME", help="LocalQueue in the namespace.")] = None,
+    generation: Annotated[str | None, typer.Option(help="Generation of the chips, such as v6e.")] = None,
+    topology: Annotated[str | None, typer.Option(help="Topology of a slice, such as 4x4, or v6e-16.")] = None,
+    capacity: Annotated[
+        str | None, typer.Option(help="Source of the chips, as in a stack file: on-demand, spot or a mapping.")
+    ] = None,
+    bucket: Annotated[str | None, typer.Option(metavar="NAME", help="Bucket for the files of the job.")] = None,
     usd_per_chip_hour: _UsdPerChipHour = None,
-    service_account: _ServiceAccount = None,
-    restarts_slices: _RestartsSlices = False,
+    service_account: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Service account of the pods. Default: trainer.")
+    ] = None,
+    restarts_slices: Annotated[
+        bool, typer.Option("--restarts-slices", help="Restart single slices: JobSet has the feature gate RestartJob.")
+    ] = False,
     engine: On = None,
     sandbox: Sandbox = None,
 ) -> int:
@@ -255,15 +238,12 @@ def render(
     described = {"queue": queue, "generation": generation, "topology": topology, "capacity": capacity}
     described |= {"bucket": bucket, "service_account": service_account, "usd_per_chip_hour": usd_per_chip_hour}
     if job_file or restarts_slices or any(value is not None for value in described.values()):
-        chosen = kubectl()
-        others = [*given, *replace(flags, image=None).given]
-        others += [f"--{name}" for name in ("kubeconfig", "context") if chosen[name]]
-        more = {"namespace": chosen["namespace"], "image": image, "restarts_slices": restarts_slices}
-        return undeployed.render_described(job_file, described | more, others)
+        described |= {**kubectl(), "image": image, "restarts_slices": restarts_slices}
+        return undeployed.render_described(job_file, described, [*given, *replace(flags, image=None).given])
     if stack and not (engine or sandbox or flags.given) and len(given) == 1 and re.fullmatch(r"[^./]+", given[0]):
         return undeployed.render_declared(stack, given[0])
     request = command.read_request(given, flags)
-    return command.render(_deployed(stack, engine, sandbox), request)
+    return command.render(deployed_of(stack, engine, sandbox), request)
 
 
 @app.command(cls=ClusterCommand)
@@ -278,7 +258,8 @@ def cancel(
     """Cancel a job and keep its checkpoints. Exit status 2: the job had already ended."""
     from cli.cancel import cancel as command
 
-    return command(_deployed(stack, engine, sandbox), job, Terminal(highlight=False), yes=yes, as_json=output == "json")
+    found = deployed_of(stack, engine, sandbox)
+    return command(found, job, Terminal(highlight=False), yes=yes, as_json=output == "json")
 
 
 @app.command("enforce-budget")
@@ -286,7 +267,7 @@ def enforce_budget(stack: Stack, engine: On = None, sandbox: Sandbox = None, out
     """Stop the queues of a stack whose budget.usd_total is used up. Exit status 2: it is used up."""
     from cli.enforce_budget import enforce_budget as command
 
-    return command(_deployed(stack, engine, sandbox), output, Terminal(highlight=False))
+    return command(deployed_of(stack, engine, sandbox), output, Terminal(highlight=False))
 
 
 @app.command(cls=ClusterCommand)
@@ -306,16 +287,7 @@ def profile(
     from cli.profile import profile as command
 
     in_json = output == "json"
-    return command(_deployed(stack, engine, sandbox), job, folder, wait, Terminal(highlight=False), as_json=in_json)
-
-
-def _deployed(stack: str | None, engine: Engine | None, sandbox: Path | None) -> "Deployed":
-    from cli.deployed import Kubectl, deployed, deployed_by_kubeconfig
-
-    if (chosen := Kubectl(**kubectl())).words:
-        return deployed_by_kubeconfig(chosen)
-    assert stack, "a command without a kubeconfig has a stack"
-    return deployed(stack, folder_of(stack, engine, sandbox))
+    return command(deployed_of(stack, engine, sandbox), job, folder, wait, Terminal(highlight=False), as_json=in_json)
 
 
 def main() -> None:

@@ -1,15 +1,16 @@
-"""Options that several commands share, with shell completion.
+"""Options that several commands share, with shell completion, and the stack or cluster that they select.
 
 Completion reads the stack files of this checkout, so that pressing Tab does not wait for a cluster. It ignores files
 that cannot be read.
 """
 
+import re
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import zip_longest
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -20,6 +21,9 @@ from cli.answer import Form, Halt, discard_output, exit_status, write_error
 from cli.sandbox_folder import DEFAULT, default_sandbox, is_of_sandbox
 from cli.stack_file import STACK_VARIABLE, default_stack
 from infra.stack.project import ProjectError
+
+if TYPE_CHECKING:
+    from cli.deployed import Deployed
 
 
 def complete_stacks(incomplete: str) -> list[str]:
@@ -48,6 +52,14 @@ def _or_default(context: typer.Context, given: str) -> str:
     return given if given or context.resilient_parsing else default_stack(else_cluster=False)
 
 
+def amount(text: str) -> float:
+    """Return the number of tokens that an option has, such as 1e12, 800B or 15T. Raise BadParameter if it has none."""
+    found = re.fullmatch(r"(\d[\d_]*(?:\.\d+)?(?:e\+?\d+)?)([kmbt]?)", text.strip().lower())
+    if not found:
+        raise typer.BadParameter(f"expected a number of tokens such as 1e12, 800B or 15T, got {text!r}")
+    return float(found[1]) * 1000.0 ** " kmbt".index(found[2] or " ")
+
+
 Stack = Annotated[
     str,
     typer.Option(
@@ -68,6 +80,7 @@ TableOutput = Annotated[
         "--output", "-o", help="Format of the answer and of errors. markdown: for a comment on a pull request."
     ),
 ]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also show how the review finds its answers.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 Job = Annotated[
     str | None,
@@ -246,3 +259,25 @@ def folder_of(stack: str | None, engine: Engine | None, sandbox: Path | None) ->
         return sandbox
     implied = engine is None and stack is not None and is_of_sandbox(stack)
     return default_sandbox() if sandbox or engine == "sandbox" or implied else None
+
+
+def deployed_of(stack: str | None, engine: Engine | None, sandbox: Path | None) -> "Deployed":
+    """Return the stack that a `ClusterCommand` is about. Raise as `deployed` and `deployed_by_kubeconfig` do."""
+    from cli.deployed import Kubectl, deployed, deployed_by_kubeconfig
+
+    if (chosen := Kubectl(**kubectl())).words:
+        return deployed_by_kubeconfig(chosen)
+    assert stack, "a command without a kubeconfig has a stack"
+    return deployed(stack, folder_of(stack, engine, sandbox))
+
+
+def observed_of(stack: str | None, engine: Engine | None, sandbox: Path | None) -> "Deployed":
+    """Return the stack or the cluster that a `ReadingCommand` is about.
+
+    Raise as `deployed` and `observed_by_kubeconfig` do.
+    """
+    from cli.deployed import Kubectl, deployed, observed_by_kubeconfig
+
+    if named := chosen_stack(stack, engine, sandbox):
+        return deployed(named, folder_of(named, engine, sandbox))
+    return observed_by_kubeconfig(Kubectl(**kubectl()))

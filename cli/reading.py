@@ -5,14 +5,13 @@ They work on a stack, and with a kubeconfig on any cluster with JobSet or Kueue.
 
 from math import isnan
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from cli.answer import Form
 from cli.options import (
     Context,
-    Engine,
     Job,
     Kubeconfig,
     Namespace,
@@ -26,11 +25,9 @@ from cli.options import (
     complete_stacks,
     folder_of,
     kubectl,
+    observed_of,
 )
 from workloads.terminal import Terminal
-
-if TYPE_CHECKING:
-    from cli.deployed import Deployed
 
 reading = typer.Typer()
 
@@ -48,7 +45,7 @@ def status(
     from cli.status import Watch
     from cli.status import status as command
 
-    found, console = _observed(stack, engine, sandbox), Terminal(highlight=False)
+    found, console = observed_of(stack, engine, sandbox), Terminal(highlight=False)
     in_json = output == "json"
     return Watch(found, job, console, in_json).run() if watch else command(found, job, console, json=in_json)
 
@@ -58,7 +55,7 @@ def list_jobs(stack: Stack, engine: On = None, sandbox: Sandbox = None, output: 
     """List the jobs in the namespaces of a stack's teams: state, position in the queue, age, step."""
     from cli.status import jobs
 
-    return jobs(_observed(stack, engine, sandbox), Terminal(highlight=False), json=output == "json")
+    return jobs(observed_of(stack, engine, sandbox), Terminal(highlight=False), json=output == "json")
 
 
 @reading.command(cls=ReadingCommand)
@@ -98,7 +95,7 @@ def logs(
 
     selection = Selection(job, every, host, follow, previous, tail, span(since) if since else None, output == "json")
     folder = folder_of(chosen_stack(stack, engine, sandbox), engine, sandbox)
-    return command(_observed(stack, engine, sandbox), selection, folder, Terminal(highlight=False))
+    return command(observed_of(stack, engine, sandbox), selection, folder, Terminal(highlight=False))
 
 
 @reading.command(cls=ReadingCommand)
@@ -106,7 +103,7 @@ def explain(stack: Stack, job: Job = None, engine: On = None, sandbox: Sandbox =
     """Explain why a job waits, was evicted, restarted or failed, and what to do about it."""
     from cli.explain.explain import command
 
-    return command(_observed(stack, engine, sandbox), job, Terminal(highlight=False), json=output == "json")
+    return command(observed_of(stack, engine, sandbox), job, Terminal(highlight=False), json=output == "json")
 
 
 @reading.command(cls=ReadingCommand)
@@ -145,7 +142,7 @@ def report(
         return command.report(asked(command.folder(target, named, folder_of(named, engine, sandbox))), console)
     from cli.report_of_cluster import report as of_cluster
 
-    return of_cluster(_observed(None, engine, sandbox), target, asked, console)
+    return of_cluster(observed_of(None, engine, sandbox), target, asked, console)
 
 
 @reading.command(cls=ReadingCommand)
@@ -267,13 +264,11 @@ def replay(
     output: TableOutput = Form.TEXT,
 ) -> int:
     """Replay a trace of jobs on other quotas, shapes, spares and capacity. Exit status 2: a job starves."""
-    from cli.replay import Asked, command
-    from infra.review.replay.simulation import Conditions
+    from cli.replay import Asked, Conditions, command
 
     asked = Asked(
         trace=trace,
-        stack=stack,
-        against=against,
+        stacks=(stack, against),
         cluster=(kubeconfig, context),
         days=days,
         save_hours=None if save_minutes is None else save_minutes / 60,
@@ -294,11 +289,3 @@ def replay(
         p90_hours=p90_hours,
     )
     return command(asked, output, Terminal(highlight=False))
-
-
-def _observed(stack: str | None, engine: Engine | None, sandbox: Path | None) -> "Deployed":
-    from cli.deployed import Kubectl, deployed, observed_by_kubeconfig
-
-    if named := chosen_stack(stack, engine, sandbox):
-        return deployed(named, folder_of(named, engine, sandbox))
-    return observed_by_kubeconfig(Kubectl(**kubectl()))

@@ -47,8 +47,8 @@ class Asked:
     """What to replay."""
 
     trace: Path | None
-    stack: str | None
-    against: str | None
+    stacks: tuple[str | None, str | None]
+    """Stack with the queues, and one to compare with. `None`: not named."""
     cluster: tuple[str | None, str | None]
     """Kubeconfig and context, each `None` for kubectl's default. Without both, a stack file has the queues."""
     days: float | None
@@ -72,7 +72,7 @@ def command(asked: Asked, form: Form, console: Console) -> int:
     if asked.p90_hours is not None and not asked.bounds:
         raise Halt("expected --search with --p90-hours, got none; add what to search")
     objects = _objects(asked) if any(asked.cluster) else None
-    if objects and asked.stack and asked.against:
+    if objects and all(asked.stacks):
         raise Halt("expected at most one of --stack and --against with a cluster's own queues, got both")
     fleets = _fleets(asked, objects)
     trace = _trace(asked, objects, fleets)
@@ -220,8 +220,9 @@ def _drawn(path: Path, asked: Asked, fleets: Sequence[Fleet]) -> Trace:
 
 def _fleets(asked: Asked, objects: KueueObjects | None) -> list[Fleet]:
     """Return the fleets to compare: the cluster's own queues if there is one, and the named stacks."""
-    names = [name for name in (asked.stack, asked.against) if name]
-    if objects is None and not asked.stack:
+    stack, against = asked.stacks
+    names = [name for name in (stack, against) if name]
+    if objects is None and not stack:
         names.insert(0, default_stack(else_cluster=False))
     own = [_cluster_fleet(objects)] if objects else []
     return [*own, *(fleet_of_stack(*_settings(name)) for name in names)]

@@ -104,8 +104,7 @@ def read(path: Path) -> "Settings":
     try:
         settings = read_values({name: hide_encrypted(value) for name, value in whole.items()}, stack_name(path))
     except SettingsError as error:
-        faults += error.errors
-        _refuse(file, faults)
+        _refuse(file, [*faults, *error.errors])
     if faults or file.errors:
         _refuse(file, faults)
     return settings
@@ -126,9 +125,8 @@ def _find_unprefixed(config: Mapping[str, object], known: frozenset[str]) -> Ite
         meant = f"{PREFIX}{name}"
         ours = not prefix or nearest(prefix, [PREFIX.removesuffix(":")])
         if name in known and ours and key != meant and meant not in config:
-            yield FieldError(
-                str(key), f"{PREFIX} before the name of a section", repr(key), f"rename it to {meant}", meant
-            )
+            wanted = f"{PREFIX} before the name of a section"
+            yield FieldError(str(key), wanted, repr(key), f"rename it to {meant}", meant)
 
 
 def content(path: Path) -> dict[str, Any]:
@@ -149,15 +147,14 @@ def _written(path: Path) -> YamlFile:
     """Return a stack file as it is. Raise Halt if it has no mapping `config`."""
     file = opened(path)
     found = file.content
-    config = found.get("config") if isinstance(found, dict) else None
+    config = _mapping(found).get("config")
     if isinstance(config, dict):
         return file
-    keys = [str(key) for key in cast(dict[object, object], found)] if isinstance(found, dict) else []
+    keys = [str(key) for key in _mapping(found)]
     got = f"config: {show(config)}" if "config" in keys else f"the keys {', '.join(keys)}" if keys else show(found)
     meant = "did you mean config? " if nearest("config", keys) and "config" not in keys else ""
-    line = file.lines.find("config")
     wanted = f"{meant}expected YAML with a mapping `config`, got {got}; see {stacks_folder()} for examples"
-    raise Halt(f"{shown(path)}:{line}: {wanted}\n{ADVICE}")
+    raise Halt(f"{shown(path)}:{file.lines.find('config')}: {wanted}\n{ADVICE}")
 
 
 def opened(path: Path, content: str = "a mapping `config`") -> YamlFile:
@@ -197,13 +194,16 @@ def default_stack(*, else_cluster: bool) -> str:
 
 def selected_stack(project: Path, environment: Mapping[str, str]) -> str | None:
     """Return the name of the stack that Pulumi has selected in the folder `project`. None: it has selected none."""
-    if name := environment.get("PULUMI_STACK"):
-        return _short(name)
+    name = environment.get("PULUMI_STACK") or _selected_in_workspace(project, environment)
+    # Organization and project may precede it.
+    return name.rpartition("/")[2] if isinstance(name, str) and name else None
+
+
+def _selected_in_workspace(project: Path, environment: Mapping[str, str]) -> object:
     file = project / PROJECT_FILE
     key = hashlib.sha1(str(file).encode(), usedforsecurity=False).hexdigest()
     workspace = _read(_home(environment) / "workspaces" / f"{_described(file).get('name')}-{key}-workspace.json")
-    name = _mapping(workspace.get("stacks")).get(backend_url(project, environment) or "") or workspace.get("stack")
-    return _short(name) if isinstance(name, str) and name else None
+    return _mapping(workspace.get("stacks")).get(backend_url(project, environment) or "") or workspace.get("stack")
 
 
 def backend_url(project: Path, environment: Mapping[str, str]) -> str | None:
@@ -221,11 +221,6 @@ def _home(environment: Mapping[str, str]) -> Path:
 
 def _described(file: Path) -> dict[str, Any]:
     return _mapping(yaml.safe_load(file.read_text()))
-
-
-def _short(name: str) -> str:
-    """Return the name without organization and project."""
-    return name.rpartition("/")[2]
 
 
 def _read(file: Path) -> dict[str, Any]:
@@ -270,8 +265,7 @@ PACK_FILE = "PulumiPolicy.yaml"
 
 def files_of_project() -> Files:
     """Return the folders of the project. Raise ProjectError if there is no project."""
-    project = find_project()
-    return Files(project / STACKS, project / "policy" / STACKS)
+    return Files(stacks_folder(), find_project() / "policy" / STACKS)
 
 
 def policy_pack() -> Path:

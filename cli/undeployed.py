@@ -60,13 +60,15 @@ def _image(settings: Settings) -> str | None:
     return f"{cloud.region}-docker.pkg.dev/{cloud.project}/{settings.cluster.name}/trainer@sha256:{_DIGEST}"
 
 
-def render_described(path: Path | None, options: Mapping[str, object], others: Sequence[str]) -> int:
+def render_described(path: Path | None, options: Mapping[str, object], words: Sequence[str]) -> int:
     """Print the JobSet of a job file, or of the runs of its sweep, as YAML.
 
-    `options` describe the cluster, by the names of `DescribedCluster`. None: not given. `others` are words of the
-    command line that have no meaning here. Return the exit status. Raise Halt with all errors.
+    `options` describe the cluster, by the names of `DescribedCluster`. None: not given. Others among them, and the
+    `words` of the command line, have no meaning here. Return the exit status. Raise Halt with all errors.
     """
-    given = {name: _value(name, value) for name, value in options.items() if value is not None}
+    fields = DescribedCluster.model_fields
+    given = {name: _value(name, options[name]) for name in fields if options[name] is not None}
+    others = [*words, *(f"--{name}" for name, value in options.items() if value and name not in fields)]
     lines = [f"expected only options of the cluster with --job-file, got {' '.join(others)}"] if others else []
     if path is None:
         lines.append("--job-file: expected the file of a job, got nothing; pass it, or --stack or --kubeconfig")
@@ -79,7 +81,7 @@ def render_described(path: Path | None, options: Mapping[str, object], others: S
         found = read_described(*((request.name, request.section) if request else ("job", {})), given)
     except SettingsError as error:
         errors = error.errors
-    of_cluster = [each for each in errors if each.path.partition(".")[0] in DescribedCluster.model_fields]
+    of_cluster = [each for each in errors if each.path.partition(".")[0] in fields]
     lines += [str(_of_option(each)) for each in of_cluster]
     if request is None:
         raise Halt("\n".join([*lines, *unreadable]))

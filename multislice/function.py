@@ -12,7 +12,6 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
@@ -24,17 +23,14 @@ from infra.stack.settings.jobs import Priority
 from multislice.call import Call, FunctionLog, Status
 from multislice.connection import connect
 from multislice.errors import CallError, Outcome, Refused, with_input
-from multislice.packing import Project, function_name, pack, pack_calls
-from multislice.submission import MAX_CALL_HOURS, CallRequest, submit
+from multislice.packing import Project, function_name, pack
+from multislice.submission import DEFAULT_MAX_HOURS, CallRequest, submit
 from multislice_run.standstill import HANG_MINUTES
 from workloads.call.function import itself
 from workloads.spec import Backend
 from workloads.terminal import inert
 
 Shown = Literal["leader", "all"]
-"""Hosts to show: `leader`, the first host of the first slice, whose value is the result, or `all`, with their names."""
-DEFAULT_MAX_HOURS = 24.0
-"""Default time limit of a function in hours, so that no call uses chips without a limit."""
 
 
 @dataclass(frozen=True)
@@ -46,14 +42,15 @@ class Target:
     hosts: Shown
     ships: Sequence[str | Path]
     sandbox: str | Path | None
-    """Folder of the sandbox that has the stack. None: the user's own Pulumi has it."""
 
 
 class Function[**P, R]:
     """A function whose calls run on slices. On a host of a slice it is the plain function."""
 
     def __init__(self, function: Callable[P, R], target: Target) -> None:
-        """Do not use this directly. Use `run`."""
+        """Do not use this directly. Use `run`. Raise Refused if the object cannot be called on slices."""
+        if error := _decoration_error(function):
+            raise Refused(error)
         functools.update_wrapper(self, function)
         self.function = function
         """The plain function. Calling it runs it here."""
@@ -82,7 +79,7 @@ class Function[**P, R]:
         Raises:
             multislice.CallError: The call cannot be submitted.
         """
-        packed = pack(self.function, args, kwargs, Project(self._target.ships))
+        (packed,) = pack(self.function, [(args, kwargs)], Project(self._target.ships))
         return submit(packed, self._target.request, connect(self._target.stack, self._target.sandbox))
 
     def map(self, inputs: Iterable[Any]) -> list[Outcome]:
@@ -97,7 +94,7 @@ class Function[**P, R]:
         """
         values = list(inputs)
         # Pack all calls first, so that an error in the last one is found before the first one runs.
-        packed = pack_calls(self.function, [((value,), {}) for value in values], Project(self._target.ships))
+        packed = pack(self.function, [((value,), {}) for value in values], Project(self._target.ships))
         found = connect(self._target.stack, self._target.sandbox)
         calls: list[Call] = []
         try:
@@ -181,36 +178,17 @@ def run[**P, R](
     if errors := list(_errors(stack, request, hosts)):
         raise Refused("\n".join(errors))
     folders = (ships,) if isinstance(ships, str | Path) else tuple(ships)
-    return partial(_decorate, Target(stack, request, hosts, folders, sandbox))
-
-
-def _decorate[**P, R](target: Target, function: Callable[P, R]) -> Function[P, R]:
-    if error := _decoration_error(function):
-        raise Refused(error)
-    return Function(function, target)
+    return functools.partial(Function, target=Target(stack, request, hosts, folders, sandbox))
 
 
 def _errors(stack: object, request: CallRequest, hosts: object) -> Iterator[str]:
     if not isinstance(stack, str) or not stack:
         yield f"expected the name of a running stack, as in @multislice.run('dev', slices='trillium'), got {stack!r}"
-    if (request.slices is None) == (request.accelerator is None):
-        both = f"slices {request.slices!r} and accelerator {request.accelerator!r}"
-        got = "neither" if request.slices is None else both
-        yield f"expected either slices, the name of a slice group, or accelerator, such as 'v6e-16', got {got}"
-    if not isinstance(request.count, int) or request.count < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
-        yield f"count must be a number of slices of at least 1, got {request.count!r}"
-    if not isinstance(request.max_hours, int | float) or not 0 < request.max_hours <= MAX_CALL_HOURS:  # pyright: ignore[reportUnnecessaryIsInstance]
-        yield f"max_hours must be a number above 0 and at most {MAX_CALL_HOURS}, got {request.max_hours!r}"
-    minutes = request.hang_minutes
-    if minutes is not None and not (isinstance(minutes, int | float) and minutes > 0):  # pyright: ignore[reportUnnecessaryIsInstance]
-        yield f"hang_minutes must be a number above 0 or None, got {minutes!r}"
-    if request.backend == "pathways" and request.check_slices:
-        yield "check_slices must be left out with backend='pathways', whose servers hold the chips"
-    backends = (*get_args(Backend), "auto")
+    yield from request.errors()
     for name, got, choices in (
         ("priority", request.priority, get_args(Priority)),
         ("hosts", hosts, get_args(Shown)),
-        ("backend", request.backend, backends),
+        ("backend", request.backend, (*get_args(Backend), "auto")),
     ):
         if got not in choices:
             yield f"{name} must be one of {', '.join(choices)}, got {got!r}"
@@ -253,8 +231,7 @@ class Screen:
     def line(self, line: Line) -> None:
         """Show the next line of a host."""
         log = self._logs.setdefault(line.host, FunctionLog(self._call))
-        text = log.line(line.text)
-        if text is not None and not self.closed:
+        if (text := log.line(line.text)) is not None and not self.closed:
             shown = text if self._shown == "leader" else f"[{line.host}] {text}"
             print(inert(shown) if sys.stdout.isatty() else shown, flush=True)
         if log.ended and line.host == self._leading:

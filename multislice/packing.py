@@ -4,23 +4,20 @@ The source lines of functions that are sent by value travel too, so that traceba
 of their files are not sent.
 """
 
-import dis
 import functools
 import inspect
 import io
 import json
 import linecache
-import os
 import sys
 import sysconfig
 import zipfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType, FunctionType, MethodType, ModuleType
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn
 
 from multislice.errors import Refused
 from workloads.call import parcel
@@ -29,12 +26,15 @@ from workloads.call.function import CALLER
 from workloads.call.pickling import (
     TooLarge,
     Unpicklable,
+    closure,
     is_jax_array,
     never_travels,
     pickled,
+    plain,
     size_bytes,
     sizes,
     too_large,
+    used_globals,
 )
 
 _IN_THE_IMAGE = ("multislice_run", "workloads")
@@ -50,11 +50,7 @@ class Project:
     """Folders that are sent with a function's code."""
 
     def __init__(self, ships: Sequence[str | Path]) -> None:
-        """Create the project with the folders `ships`.
-
-        Raises:
-            Refused: One of them is not a folder.
-        """
+        """Raise Refused if one of `ships` is not a folder."""
         self.ships = tuple(Path(folder).resolve() for folder in ships)
         if missing := [str(folder) for folder in self.ships if not folder.is_dir()]:
             raise Refused(f"expected ships to be folders, got {', '.join(missing)}; pass those with your modules")
@@ -88,10 +84,10 @@ class Project:
     def _files(self) -> Iterator[tuple[Path, str]]:
         for folder in self.ships:
             root = _importable_from(folder)
-            for path, folders, files in os.walk(folder, onerror=_raise):
-                folders[:] = [name for name in folders if _travels(Path(path) / name)]
+            for path, folders, files in folder.walk(on_error=_raise):
+                folders[:] = [name for name in folders if _travels(path / name)]
                 for name in files:
-                    found = Path(path) / name
+                    found = path / name
                     # A link may point anywhere, even to files that must not be sent.
                     if not name.startswith(".") and found.is_file() and not found.is_symlink():
                         yield found, str(found.relative_to(root))
@@ -99,13 +95,11 @@ class Project:
     def _module_refusal(self, value: object) -> str | None:
         module = module_of(value)
         file = module and getattr(module, "__file__", None)
-        if not module or not file or _is_installed(Path(file)):
+        if not module or not file:
             return None
         path, top = Path(file).resolve(), module.__name__.partition(".")[0]
-        if top in _IN_THE_IMAGE:
-            return None
-        if top == CALLER and isinstance(value, ModuleType) and module.__name__ == CALLER:
-            # Hosts have a replacement, with the functions that are meant for them.
+        # Hosts have a replacement for the calling package itself, with the functions that are meant for them.
+        if _is_installed(path) or top in _IN_THE_IMAGE or (module is value and module.__name__ == CALLER):
             return None
         if top == CALLER:
             return "part of the package that submits calls; hosts have no cluster to call, so call it here"
@@ -132,8 +126,7 @@ def _zipped(files: dict[str, Path]) -> bytes:
 
 
 def _travels(folder: Path) -> bool:
-    hidden = folder.name.startswith(".")
-    return not hidden and folder.name not in _LEFT_OUT and not (folder / _ENVIRONMENT).exists()
+    return not (folder.name.startswith(".") or folder.name in _LEFT_OUT or (folder / _ENVIRONMENT).exists())
 
 
 def _raise(error: OSError) -> NoReturn:
@@ -157,11 +150,8 @@ def module_of(value: object) -> ModuleType | None:
 def _is_installed(file: Path) -> bool:
     paths = sysconfig.get_paths()
     libraries = {Path(paths[name]).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-    resolved = file.resolve()
     # Linux distributions install packages in dist-packages.
-    return not {"site-packages", "dist-packages"}.isdisjoint(resolved.parts) or any(
-        resolved.is_relative_to(folder) for folder in libraries
-    )
+    return not {"site-packages", "dist-packages"}.isdisjoint(file.parts) or any(map(file.is_relative_to, libraries))
 
 
 def _importable_from(folder: Path) -> Path:
@@ -172,7 +162,6 @@ def _importable_from(folder: Path) -> Path:
 
 
 _ADVICE = "Put it in a bucket and pass its path"
-_USES = frozenset(("LOAD_GLOBAL", "STORE_GLOBAL", "DELETE_GLOBAL"))
 
 
 @dataclass(frozen=True)
@@ -184,13 +173,6 @@ class Packed:
 
 
 def pack(
-    function: Callable[..., Any], arguments: tuple[Any, ...], named: Mapping[str, Any], project: Project
-) -> Packed:
-    """Pack a call of a function. Raise as `pack_calls` does."""
-    return pack_calls(function, [(arguments, named)], project)[0]
-
-
-def pack_calls(
     function: Callable[..., Any], calls: Sequence[tuple[tuple[Any, ...], Mapping[str, Any]]], project: Project
 ) -> list[Packed]:
     """Pack calls of a function with these arguments.
@@ -287,29 +269,6 @@ def _captured(function: object) -> Iterator[tuple[str, Any]]:
         yield "the function", function
 
 
-def plain(value: object) -> object:
-    """Return the function without partial arguments, bindings and wrappers. Other objects are returned unchanged."""
-    while isinstance(value, functools.partial | MethodType):
-        value = value.func if isinstance(value, functools.partial) else value.__func__  # pyright: ignore
-    return inspect.unwrap(cast(Callable[..., Any], value)) if callable(value) else value  # pyright: ignore
-
-
-def used_globals(function: FunctionType) -> dict[str, object]:
-    """Return the global variables that the function and its inner functions use."""
-    variables = function.__globals__
-    return {name: variables[name] for name in sorted(_names(function.__code__) & variables.keys())}
-
-
-def closure(function: FunctionType) -> dict[str, object]:
-    """Return the variables of the enclosing functions that the function uses."""
-    found: dict[str, object] = {}
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        # A variable that is not set yet has an empty cell.
-        with suppress(ValueError):
-            found[name] = cell.cell_contents
-    return found
-
-
 def source_lines(function: Callable[..., Any]) -> dict[str, str]:
     """Return the source of each file or notebook cell. Lines that are not sent are empty, to keep the line numbers."""
     kept: dict[str, set[int]] = defaultdict(set)
@@ -332,11 +291,6 @@ def _codes(value: object, seen: set[int]) -> Iterator[CodeType]:
     for used in (*closure(function).values(), *used_globals(function).values()):
         if module_of(used) is None:
             yield from _codes(used, seen)
-
-
-def _names(code: CodeType) -> set[str]:
-    used = {str(step.argval) for step in dis.get_instructions(code) if step.opname in _USES}
-    return used.union(*(_names(constant) for constant in code.co_consts if isinstance(constant, CodeType)))
 
 
 def _numbers(code: CodeType) -> set[int]:

@@ -2,6 +2,7 @@
 
 import re
 import secrets
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,8 @@ START_MINUTES = 15.0
 """Time limit for the start of all hosts, because slices may come up minutes apart."""
 RETURN_MINUTES = 10.0
 """Time limit for the first host to write a result after the others have returned."""
+DEFAULT_MAX_HOURS = 24.0
+"""Default time limit of a function in hours, so that no call uses chips without a limit."""
 MAX_CALL_HOURS = HOURS_PER_YEAR - 1
 """Longest `max_hours` of a call: that of a job, less an hour for the start."""
 _NAME_CHARACTERS = 12
@@ -53,6 +56,22 @@ class CallRequest:
     backend: Backend = "direct"
     hang_minutes: float | None = HANG_MINUTES
     """Time in minutes after which the call ends if no host has moved in it. None: never."""
+
+    def errors(self) -> Iterator[str]:
+        """Yield what is wrong with its slices, limits and checks on any stack, such as values of another type."""
+        if (self.slices is None) == (self.accelerator is None):
+            both = f"slices {self.slices!r} and accelerator {self.accelerator!r}"
+            got = "neither" if self.slices is None else both
+            yield f"expected either slices, the name of a slice group, or accelerator, such as 'v6e-16', got {got}"
+        if not isinstance(self.count, int) or self.count < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
+            yield f"count must be a number of slices of at least 1, got {self.count!r}"
+        if not isinstance(self.max_hours, int | float) or not 0 < self.max_hours <= MAX_CALL_HOURS:  # pyright: ignore[reportUnnecessaryIsInstance]
+            yield f"max_hours must be a number above 0 and at most {MAX_CALL_HOURS}, got {self.max_hours!r}"
+        minutes = self.hang_minutes
+        if minutes is not None and not (isinstance(minutes, int | float) and minutes > 0):  # pyright: ignore[reportUnnecessaryIsInstance]
+            yield f"hang_minutes must be a number above 0 or None, got {minutes!r}"
+        if self.backend == "pathways" and self.check_slices:
+            yield "check_slices must be left out with backend='pathways', whose servers hold the chips"
 
 
 def submit(packed: Packed, request: CallRequest, connection: StackConnection) -> Call:

@@ -1,6 +1,5 @@
 """Check the chips that Google grants, the hosts of the slices, and the queues."""
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
@@ -9,15 +8,13 @@ from cli.observed.cluster import find_hostless, node_of, queue_of
 from cli.render import counted
 from infra.cluster.kubernetes import ApiError, Json
 from infra.stack.command_lines import replacing
-from infra.stack.manifests import Object, condition, is_stopped, is_true
+from infra.stack.manifests import condition, is_stopped, is_true
 from infra.stack.names import (
     ACCELERATOR_LABEL,
     FLAVORS,
     JOBSET_API_VERSION,
-    JOBSET_NAMESPACE,
     JOBSETS,
     KUEUE_API_VERSION,
-    KUEUE_NAMESPACE,
     LOCAL_QUEUES,
     NODE_POOL_LABEL,
     NODES,
@@ -33,8 +30,6 @@ from infra.stack.tpu import generations
 from workloads.spec import BAD_HOST_KEY
 
 _UNLIMITED = -1
-_VERSION_LABEL = "app.kubernetes.io/version"
-_TAG = re.compile(r":v?(\d[\w.-]*)(@|$)")
 
 
 def _flavors(scope: Scope) -> Iterator[tuple[str, Mapping[str, str], int, list[int]]]:
@@ -171,29 +166,6 @@ def _open(subject: str, queue: Json, fix: str) -> Check:
         said = f"admits no job, because its stopPolicy is {queue['spec']['stopPolicy']}"
         return failed(subject, said, "remove stopPolicy to open it")
     return _active(subject, queue, fix)
-
-
-def controllers(scope: Scope) -> Findings:
-    """Check that JobSet and Kueue are running; of a foreign cluster, also which versions they are."""
-    foreign = scope.up.foreign
-    for name, namespace in (("JobSet", JOBSET_NAMESPACE), ("Kueue", KUEUE_NAMESPACE)):
-        found = scope.listed(f"/apis/apps/v1/namespaces/{namespace}/deployments")
-        if foreign and not found:
-            yield skipped(name, f"namespace {namespace} has no Deployment, so its version is not known")
-        for deployment in found:
-            available = condition(deployment, "Available")
-            passes = available.get("status") == "True"
-            said = "available" if passes else available.get("message", "not available")
-            said = f"{_version(deployment)}, {said}" if foreign else said
-            fix = f"kubectl describe pods -n {namespace}"
-            yield judge(deployment["metadata"]["name"], said, passes=passes, fix=fix)
-
-
-def _version(deployment: Object) -> str:
-    containers = deployment["spec"].get("template", {}).get("spec", {}).get("containers", [])
-    tags = [found[1] for each in containers if (found := _TAG.search(each.get("image", "")))]
-    label = deployment["metadata"].get("labels", {}).get(_VERSION_LABEL, "").removeprefix("v")
-    return f"version {(label or (tags or ['unknown'])[0])}"
 
 
 def submission(scope: Scope) -> Findings:

@@ -1,4 +1,4 @@
-"""Checks the versions, clocks and names of a cluster."""
+"""Checks the versions, controllers, clocks and names of a cluster."""
 
 import re
 import shutil
@@ -9,13 +9,14 @@ from urllib.parse import urlsplit
 
 from cli.doctor.checks import Findings, NotAsked, Scope, failed, judge, ok, skipped
 from infra.stack.controllers import JOBSET, KUEUE
-from infra.stack.manifests import is_true
+from infra.stack.manifests import Object, condition, is_true
 from infra.stack.names import JOBSET_NAMESPACE, KUEUE_NAMESPACE, NODES
 
 _KUBELET_MINORS = 3
 """Number of minor versions that a node may be older than the API server. It may never be newer
 (https://kubernetes.io/releases/version-skew-policy/)."""
 _VERSION_LABEL = "app.kubernetes.io/version"
+_TAG = re.compile(r":v?(\d[\w.-]*)(@|$)")
 _PROGRAMS = {
     "pulumi": "https://www.pulumi.com/docs/iac/download-install/",
     "gcloud": "https://cloud.google.com/sdk/docs/install",
@@ -27,6 +28,7 @@ _HERE_SECONDS = 10.0
 """Tokens and signatures tolerate some minutes. A synchronised clock is off by far less."""
 _NODE_SECONDS = 60.0
 """Nodes renew their lease every 10 seconds."""
+_DEPLOYMENTS = "/apis/apps/v1/namespaces/{}/deployments"
 _LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 
 
@@ -57,7 +59,7 @@ def operators(scope: Scope) -> Findings:
     for namespace, (name, version) in wanted.items():
         found = {
             deployment["metadata"].get("labels", {}).get(_VERSION_LABEL, "unknown").removeprefix("v")
-            for deployment in scope.listed(f"/apis/apps/v1/namespaces/{namespace}/deployments")
+            for deployment in scope.listed(_DEPLOYMENTS.format(namespace))
         }
         if found == {version}:
             yield ok(name, version)
@@ -65,6 +67,29 @@ def operators(scope: Scope) -> Findings:
             said = f"this checkout declares {version}, the cluster has {', '.join(sorted(found)) or 'none'}"
             fix = f"`{scope.update()}`, one minor version at a time: docs/how-to/operations.md"
             yield failed(name, said, fix)
+
+
+def controllers(scope: Scope) -> Findings:
+    """Check that JobSet and Kueue are running; of a foreign cluster, also which versions they are."""
+    foreign = scope.up.foreign
+    for name, namespace in (("JobSet", JOBSET_NAMESPACE), ("Kueue", KUEUE_NAMESPACE)):
+        found = scope.listed(_DEPLOYMENTS.format(namespace))
+        if foreign and not found:
+            yield skipped(name, f"namespace {namespace} has no Deployment, so its version is not known")
+        for deployment in found:
+            available = condition(deployment, "Available")
+            passes = available.get("status") == "True"
+            said = "available" if passes else available.get("message", "not available")
+            said = f"{_version(deployment)}, {said}" if foreign else said
+            fix = f"kubectl describe pods -n {namespace}"
+            yield judge(deployment["metadata"]["name"], said, passes=passes, fix=fix)
+
+
+def _version(deployment: Object) -> str:
+    containers = deployment["spec"].get("template", {}).get("spec", {}).get("containers", [])
+    tags = [found[1] for each in containers if (found := _TAG.search(each.get("image", "")))]
+    label = deployment["metadata"].get("labels", {}).get(_VERSION_LABEL, "").removeprefix("v")
+    return f"version {(label or (tags or ['unknown'])[0])}"
 
 
 def programs(scope: Scope) -> Findings:

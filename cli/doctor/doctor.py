@@ -33,7 +33,7 @@ GROUPS: Mapping[str, tuple[Callable[[Scope], Findings], ...]] = {
     "versions": (cluster.node_versions, cluster.operators, cluster.programs),
     "clocks": (cluster.clock, cluster.node_clocks),
     "DNS": (cluster.endpoint, cluster.name_servers),
-    "queues": (capacity.queues, capacity.controllers, capacity.submission, capacity.waiting),
+    "queues": (capacity.queues, cluster.controllers, capacity.submission, capacity.waiting),
     "nodes": (capacity.slices, capacity.pools),
 }
 
@@ -41,7 +41,7 @@ GROUPS: Mapping[str, tuple[Callable[[Scope], Findings], ...]] = {
 GROUPS_OF_CLUSTER: Mapping[str, tuple[Callable[[Scope], Findings], ...]] = {
     "rights": (credentials.rights,),
     "APIs": (credentials.apis,),
-    "versions": (cluster.node_versions, capacity.controllers),
+    "versions": (cluster.node_versions, cluster.controllers),
     "clocks": (cluster.clock,),
     "DNS": (cluster.endpoint,),
     "queues": (capacity.queues, capacity.flavors),

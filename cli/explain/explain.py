@@ -9,7 +9,7 @@ from rich.text import Text
 from cli.answer import as_json, waiting
 from cli.deployed import Deployed
 from cli.explain import hosts
-from cli.explain.finding import Cause, Finding, after_change, submit_again
+from cli.explain.finding import Cause, Finding, after_change, in_stack_file, raise_priority, submit_again
 from cli.observed.observe import Observer
 from cli.observed.snapshot import JobStatus, Queue, Snapshot
 from cli.render import counted, duration
@@ -95,8 +95,7 @@ def findings(snapshot: Snapshot, job: JobStatus) -> Iterator[Finding]:
         yield _no_queue(snapshot, job)
     elif workload.paused and not workload.admitted_by:
         said, what = workload.condition("QuotaReserved"), "The job is paused and holds no chips."
-        file = f"the stack file of {snapshot.stack}"
-        advice = f"to resume it, set its `paused` to false in {file}, then {snapshot.reader.run_up()}"
+        advice = in_stack_file(snapshot.reader, "to resume it, set its `paused` to false")
         if not snapshot.stack:
             what = "The job holds no chips, because its LocalQueue is stopped."
             advice = "to resume it, remove stopPolicy from its LocalQueue"
@@ -141,54 +140,41 @@ def _no_queue(snapshot: Snapshot, job: JobStatus) -> Finding:
 
 
 def _waiting(snapshot: Snapshot, job: JobStatus, workload: Workload) -> Iterator[Finding]:
-    said = workload.condition("QuotaReserved")
     if workload.gates:
         what = "Kueue does not consider the job until its gates are removed."
         yield Finding(Cause.NOT_ADMITTED, what, workload.created, (f"{GATES}: {workload.gates}",))
         return
     queue = next((queue for queue in snapshot.queues if queue.name == job.ref.queue), None)
     if queue and queue.active and not queue.active.holds:
-        yield _over_budget(snapshot, queue) if queue.over_budget else _closed(snapshot, queue.name, queue.active)
+        yield _closed(snapshot, queue, queue.active)
         return
     if workload.requeue_at and workload.requeue_at > snapshot.at:
         seconds = round(workload.requeue_at - snapshot.at)
         what = f"Kueue is holding the job back after its eviction and will try to admit it again in {seconds} s."
         yield Finding(Cause.BACKING_OFF, what, workload.created)
         return
-    if said is not None:
+    if said := workload.condition("QuotaReserved"):
         yield _refused(snapshot, job, workload, said)
 
 
-def _over_budget(snapshot: Snapshot, queue: Queue) -> Finding:
-    advice = (
-        f"to resume its jobs, raise budget.usd_total in the stack file of {snapshot.stack}, then"
-        f" {snapshot.reader.run('enforce-budget')}"
-    )
-    since = queue.active.since if queue.active else None
-    what = f"Queue {queue.name} admits no job, because the budget of the stack is used up."
-    return Finding(Cause.QUEUE_CLOSED, what, since, (queue.over_budget,), (advice,))
-
-
-def _closed(snapshot: Snapshot, name: str, said: Condition) -> Finding:
-    held = said.reason == "Stopped"
-    what = f"Queue {name} admits no job: " + ("it is on hold." if held else f"it is not ready ({said.reason}).")
-    if held and not snapshot.stack:
-        advice = f"open it: remove stopPolicy from ClusterQueue {name}"
-        return Finding(Cause.QUEUE_CLOSED, what, said.since, (said.message,), (advice,))
-    advice = (
-        f"open it: set teams.{name}.admission: open in the stack file of {snapshot.stack}, then"
-        f" {snapshot.reader.run_up()}"
-        if held
-        else f"find the cause: {snapshot.reader.command('doctor')}"
-    )
-    return Finding(Cause.QUEUE_CLOSED, what, said.since, (said.message,), (advice,))
+def _closed(snapshot: Snapshot, queue: Queue, said: Condition) -> Finding:
+    held, reader = said.reason == "Stopped", snapshot.reader
+    what = f"Queue {queue.name} admits no job: " + ("it is on hold." if held else f"it is not ready ({said.reason}).")
+    evidence, advice = said.message, f"find the cause: {reader.command('doctor')}"
+    if queue.over_budget:
+        what = f"Queue {queue.name} admits no job, because the budget of the stack is used up."
+        change = f"to resume its jobs, raise budget.usd_total in the stack file of {snapshot.stack}"
+        evidence, advice = queue.over_budget, f"{change}, then {reader.run('enforce-budget')}"
+    elif held and snapshot.stack:
+        advice = in_stack_file(reader, f"open it: set teams.{queue.name}.admission: open")
+    elif held:
+        advice = f"open it: remove stopPolicy from ClusterQueue {queue.name}"
+    return Finding(Cause.QUEUE_CLOSED, what, said.since, (evidence,), (advice,))
 
 
 def _refused(snapshot: Snapshot, job: JobStatus, workload: Workload, said: Condition) -> Finding:
-    place, raise_priority = (
-        f" It is number {job.position} in line." if job.position else "",
-        _raise_priority(snapshot, job),
-    )
+    place = f" It is number {job.position} in line." if job.position else ""
+    earlier = raise_priority(snapshot.reader, job)
     since = max(workload.created, said.since)
     evidence, requests = (said.message,), f"The job requests {workload.chips} chips"
     # Kueue joins the reasons of all flavors, of which one may be sufficient later.
@@ -211,20 +197,13 @@ def _refused(snapshot: Snapshot, job: JobStatus, workload: Workload, said: Condi
         if not chips:
             found = taken[0]
             what = f"The job needs {found[3]} more {found[1]} than is free in flavor {found[2]}.{place}"
-        return Finding(Cause.QUOTA_TAKEN, what, since, (*evidence, *_holders(held)), (raise_priority,))
+        return Finding(Cause.QUOTA_TAKEN, what, since, (*evidence, *_holders(held)), (earlier,))
     if "topology" in said.message:
         what = f"The quota is sufficient, but no slice has all its hosts free and ready.{place}"
         advice = f"see which hosts are missing: multislice status {snapshot.options}"
         return Finding(Cause.NO_SLICE_FREE, what, since, evidence, (advice,))
     what = f"Kueue has not admitted the job yet.{place}"
-    return Finding(Cause.NOT_ADMITTED, what, since, evidence, (raise_priority,) if job.position else ())
-
-
-def _raise_priority(snapshot: Snapshot, job: JobStatus) -> str:
-    if not job.declared:
-        return "to run it earlier, cancel it and submit it again with a higher `priority`"
-    up = snapshot.reader.run_up()
-    return f"to run it earlier, raise its `priority` in the stack file of {snapshot.stack}, then {up}"
+    return Finding(Cause.NOT_ADMITTED, what, since, evidence, (earlier,) if job.position else ())
 
 
 def _largest(too_small: Iterable[re.Match[str]]) -> tuple[str, str]:
@@ -280,7 +259,7 @@ def _evicted(snapshot: Snapshot, job: JobStatus, workload: Workload) -> Iterator
     goes_on = f"nothing to do: it {begins} when it is admitted again"
     if preempted and (said.reason == "Preempted" or "reempted" in message):
         what = f"The job was preempted by {_preemptor(snapshot, preempted)}.{back}"
-        advice = (goes_on, _raise_priority(snapshot, job))
+        advice = (goes_on, raise_priority(snapshot.reader, job))
         yield Finding(Cause.PREEMPTED, what, said.since, (message, *times), () if back else advice)
         return
     reason = said.reason if said.holds else next(iter(workload.evictions), said.reason)

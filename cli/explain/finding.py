@@ -65,14 +65,26 @@ def submit_again(reader: Reader, job: JobStatus) -> str:
     return reader.run_up(*options) if reader.is_member else reader.up(*options)
 
 
+def in_stack_file(reader: Reader, change: str) -> str:
+    """Return the advice to change the stack file, such as `raise max_hours`, and to deploy it."""
+    return f"{change} in the stack file of {reader.stack}, then {reader.run_up()}"
+
+
 def after_change(reader: Reader, job: JobStatus, change: str) -> str:
     """Return the advice to change a job, such as `raise max_hours`, and to submit it with the change.
 
     `up` submits only the jobs of the stack file.
     """
     if job.declared:
-        return f"{change} in the stack file of {reader.stack}, then {reader.run_up()}"
+        return in_stack_file(reader, change)
     return f"{change} in its file, then {submit_again(reader, job)}"
+
+
+def raise_priority(reader: Reader, job: JobStatus) -> str:
+    """Return the advice for a job that others precede in the queue."""
+    if not job.declared:
+        return "to run it earlier, cancel it and submit it again with a higher `priority`"
+    return in_stack_file(reader, "to run it earlier, raise its `priority`")
 
 
 _PROCESS_KILLED = Meaning(

@@ -160,9 +160,7 @@ def restarts(snapshot: Snapshot, job: JobStatus) -> Iterator[Finding]:
 
 
 def failed(snapshot: Snapshot, job: JobStatus) -> Iterator[Finding]:
-    """Yield the cause of the failure if the job has failed."""
-    if job.state is not State.FAILED:
-        return
+    """Yield the cause of the failure of a job."""
     said = job.condition("Failed")
     words = (f"JobSet: {said.reason}: {said.message}",) if said else ()
     end = first_cause(job, job.restarts)

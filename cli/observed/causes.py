@@ -13,13 +13,15 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from pydantic import TypeAdapter, ValidationError
 
 from cli.observed.files import Begun, Failure
 from cli.observed.snapshot import WHOLE_SECOND, Event, JobStatus
 from cli.render import exit_words
-from infra.cluster.job_pods import Pod, restarts_before
+from infra.cluster.job_pods import Pod, job_restarts, names_of, restarts_before
 from infra.cluster.job_state import Kind
 from infra.cluster.kubernetes import UNREACHABLE, ApiServer
 from infra.stack.manifests import Object, moment
@@ -58,10 +60,7 @@ class HostEnd:
         return bool(self.refused_by) or self.code not in (None, *CONSEQUENCES)
 
     def words(self, kind: Kind) -> str:
-        """Return which host of a job of this kind ended, and how.
-
-        A host that lost another one is not the cause. The exit of that other host is unknown here.
-        """
+        """Return which host of a job of this kind ended, and how. The exit of a host that it lost is unknown here."""
         if self.refused_by:
             return f"node {self.refused_by} refused the pod of host {self.host}"
         if self.code is None:
@@ -73,30 +72,24 @@ class HostEnd:
         return f"{'all hosts' if preempted else f'host {self.host}'} exited {exit_words(self.code, kind)}"
 
 
+_ENDS = TypeAdapter(dict[int, HostEnd])
+
+
 def to_text(ends: Mapping[int, HostEnd]) -> str:
     """Return the newest ends, by attempt, as the text of an annotation."""
     kept = sorted(ends.items())[-_MAX_KEPT_RESTARTS:]
-    return json.dumps(
-        {
-            attempt: asdict(end) | {"evidence": [text[:_MAX_CHARACTERS] for text in end.evidence]}
-            for attempt, end in kept
-        }
-    )
+    short = {
+        number: replace(end, evidence=tuple(text[:_MAX_CHARACTERS] for text in end.evidence)) for number, end in kept
+    }
+    return json.dumps(_ENDS.dump_python(short))
 
 
 def from_text(text: str) -> dict[int, HostEnd]:
     """Return the ends in an annotation by attempt; none if it has another form, because members may write it."""
     try:
-        return {int(attempt): _read(**end) for attempt, end in json.loads(text or "{}").items()}
-    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError):
+        return _ENDS.validate_json(text or "{}")
+    except ValidationError:
         return {}
-
-
-def _read(
-    host: str, code: int | None, at: float, evidence: list[str], refused_by: str, recorded: bool = False
-) -> HostEnd:
-    known = None if code is None else int(code)
-    return HostEnd(str(host), known, float(at), (*map(str, evidence),), str(refused_by), bool(recorded))
 
 
 def first_cause(job: JobStatus, attempt: int) -> HostEnd | None:
@@ -128,10 +121,8 @@ def keep(api: ApiServer, job: JobStatus) -> None:
     if not new or job.workload is None or (job.restarts_of_slices and not job.files.knows_world):
         return
     path = f"{WORKLOADS.format(job.workload.namespace)}/{job.workload.name}"
-    try:
+    with suppress(*UNREACHABLE):
         api.patch(path, {"metadata": {"annotations": {RESTARTS_ANNOTATION: to_text(kept | new)}}})
-    except UNREACHABLE:
-        return
 
 
 def _kept(job: JobStatus) -> dict[int, HostEnd]:
@@ -139,16 +130,14 @@ def _kept(job: JobStatus) -> dict[int, HostEnd]:
 
 
 def _seen(job: JobStatus, attempt: int) -> HostEnd | None:
-    records = _records(job, attempt)
     ends = [
         HostEnd(_host(job, fail.host), fail.code, fail.at, (f"{fail.host}: {fail.cause}",), recorded=True)
-        for fail in records
+        for fail in _records(job, attempt)
     ]
     ends += [_of_pod(pod) for pod in _pods(job, attempt) if pod.phase == "Failed" and pod.exit_code]
     ends += (*_of_events(job, attempt), *_refused(job, attempt))
     # In the second in which a pod is refused, the restart may already end the other slices.
-    ordered = sorted(ends, key=lambda end: (*cause_order(end.code or 0, end.at), not end.refused_by, end.host))
-    first = ordered[0] if ordered else None
+    first = min(ends, key=lambda end: (*cause_order(end.code or 0, end.at), not end.refused_by, end.host), default=None)
     return first if first and first.is_certain else _without_record(job, attempt) or first
 
 
@@ -230,7 +219,7 @@ def warnings_of(
     """
     created = moment(jobset["metadata"], "creationTimestamp", 0.0)
     names = {jobset["metadata"]["name"], workload} | {pod["metadata"]["name"] for pod in pods}
-    jobs_of, hosts = _names(jobset)
+    jobs_of, hosts = names_of(jobset)
     about = dict(each for key in (*(names | jobs_of), *(f"{host}-" for host in hosts)) for each in events.get(key, ()))
     found = [about[place] for place in sorted(about) if _last(about[place], at) >= created]
     status = jobset.get("status", {})
@@ -251,34 +240,6 @@ def index_events(events: Iterable[Object]) -> Mapping[str, Sequence[tuple[int, O
         for key in (name, "".join(name.rpartition("-")[:2])):
             found[key].append((place, event))
     return found
-
-
-def job_restarts(jobset: Object) -> dict[str, int]:
-    """Return how often single Jobs restarted, by the name of the Job."""
-    listed: list[dict[str, Any]] = jobset.get("status", {}).get("replicatedJobsStatus", [])
-    return {
-        f"{jobset['metadata']['name']}-{each['name']}-{index}": count
-        for each in listed
-        for index, count in enumerate(each.get("jobRestarts", ()))
-    }
-
-
-def restarts_counted(status: Mapping[str, Any]) -> int:
-    """Return how many restarts by JobSet count, of all slices and of single ones, by the status of the JobSet."""
-    single = (sum(each.get("jobRestartsCountTowardsMax", ())) for each in status.get("replicatedJobsStatus", ()))
-    return status.get("restartsCountTowardsMax", 0) + sum(single)
-
-
-def _names(jobset: Object) -> tuple[set[str], set[str]]:
-    """Return the names of the JobSet's Jobs, and those of its pods without their random suffixes."""
-    jobs: set[str] = set()
-    pods: set[str] = set()
-    for job in jobset["spec"]["replicatedJobs"]:
-        for index in range(job.get("replicas", 1)):
-            name = f"{jobset['metadata']['name']}-{job['name']}-{index}"
-            jobs.add(name)
-            pods |= {f"{name}-{host}" for host in range(job["template"]["spec"].get("parallelism", 1))}
-    return jobs, pods
 
 
 def _event(found: Object, at: float, attempts: Mapping[str, int]) -> Event:

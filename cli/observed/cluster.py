@@ -12,9 +12,9 @@ from functools import cached_property
 from typing import Any
 
 from cli.deployed import Deployed, JobRef
-from cli.observed.causes import index_events, job_restarts, restarts_counted, warnings_of
+from cli.observed.causes import index_events, warnings_of
 from cli.observed.snapshot import JobStatus, Node, Queue, Share, SliceJob, Snapshot
-from infra.cluster.job_pods import POD_LABELS, newest
+from infra.cluster.job_pods import POD_LABELS, job_restarts, newest, restarts_counted
 from infra.cluster.job_state import Workload, chips_of, existing_run_of, folder_of, kind_of, steps_of, workload_of
 from infra.cluster.kubernetes import FORBIDDEN, UNREACHABLE, ApiError, Json, right
 from infra.stack.cost import BILL_OUTPUT, read_bill

@@ -1,4 +1,4 @@
-"""The pods of a job as values: their hosts, how they ended, and why they do not run."""
+"""The pods of a job as values: their hosts, how they ended, why they do not run, and how often they restarted."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -92,6 +92,34 @@ def restarts_before(found: Object) -> int:
     """Return the number of restarts of the JobSet, and of the single Job, before a Job or its pod was created."""
     labels = found["metadata"]["labels"]
     return _number(labels, ATTEMPT_LABEL) + _number(labels, JOB_ATTEMPT_LABEL)
+
+
+def job_restarts(jobset: Object) -> dict[str, int]:
+    """Return how often single Jobs restarted, by the name of the Job."""
+    listed: list[dict[str, Any]] = jobset.get("status", {}).get("replicatedJobsStatus", [])
+    return {
+        f"{jobset['metadata']['name']}-{each['name']}-{index}": count
+        for each in listed
+        for index, count in enumerate(each.get("jobRestarts", ()))
+    }
+
+
+def restarts_counted(status: Mapping[str, Any]) -> int:
+    """Return how many restarts by JobSet count, of all slices and of single ones, by the status of the JobSet."""
+    single = (sum(each.get("jobRestartsCountTowardsMax", ())) for each in status.get("replicatedJobsStatus", ()))
+    return status.get("restartsCountTowardsMax", 0) + sum(single)
+
+
+def names_of(jobset: Object) -> tuple[set[str], set[str]]:
+    """Return the names of the JobSet's Jobs, and those of its pods without their random suffixes."""
+    jobs: set[str] = set()
+    pods: set[str] = set()
+    for job in jobset["spec"]["replicatedJobs"]:
+        for index in range(job.get("replicas", 1)):
+            name = f"{jobset['metadata']['name']}-{job['name']}-{index}"
+            jobs.add(name)
+            pods |= {f"{name}-{host}" for host in range(job["template"]["spec"].get("parallelism", 1))}
+    return jobs, pods
 
 
 def _number(labels: Mapping[str, str], label: str) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
-from cli.observed.causes import restarts_counted
+from infra.cluster.job_pods import restarts_counted
 from multislice_run.records.lines import FailureRecord
 from multislice_run.worlds import World
 from tests.chain.stack import SAVE_EVERY

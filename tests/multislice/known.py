@@ -25,7 +25,7 @@ from workloads.spec import CALL_KEY_VARIABLE
 
 NAMESPACE = "research"
 REQUEST = CallRequest("trillium", 2, None, "normal", 24, False)
-PACKED = pack(len, ("abc",), {}, Project([]))
+(PACKED,) = pack(len, [(("abc",), {})], Project([]))
 UID = "11111111-2222-3333-4444-555555555555"
 
 

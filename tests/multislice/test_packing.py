@@ -13,7 +13,7 @@ import pytest
 import multislice
 from multislice import checkpoint_folder
 from multislice.errors import Refused
-from multislice.packing import Packed, Project, closure, pack, source_lines
+from multislice.packing import Packed, Project, pack, source_lines
 from tests.checkout import ROOT
 from tests.infra.recording import values_of
 from tests.workloads.call.running import PUBLIC_KEY
@@ -21,7 +21,7 @@ from workloads.call.folder import ARGUMENTS, FUNCTION, SOURCES, TEXT
 
 
 def packed(function: Any, *arguments: Any, **named: Any) -> Packed:
-    return pack(function, arguments, named, Project([]))
+    return pack(function, [(arguments, named)], Project([]))[0]
 
 
 def test_code_and_arguments_arrive_without_the_module_that_they_were_written_in() -> None:
@@ -80,7 +80,7 @@ def test_a_module_of_the_project_is_refused_with_the_folder_to_ship() -> None:
         packed(uses_a_test)
     # In this folder it is not found by the name of its module.
     with pytest.raises(Refused, match="values_of"):
-        pack(uses_a_test, (), {}, Project([ROOT / "tests" / "infra"]))
+        pack(uses_a_test, [((), {})], Project([ROOT / "tests" / "infra"]))
 
 
 def test_what_the_package_has_for_hosts_is_sent_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,12 +243,3 @@ def test_of_a_script_the_lines_of_functions_that_travel_are_kept_where_they_were
         expected = expected.replace(text, "\n" * text.count("\n"))
     assert shown == expected
     assert source_lines(len) == {}
-
-
-def test_a_variable_that_is_not_set_yet_is_none_of_the_closure() -> None:
-    def uses() -> Any:
-        return early, late
-
-    early = 1
-    assert closure(uses) == {"early": 1}  # pyright: ignore[reportArgumentType]
-    late = 2

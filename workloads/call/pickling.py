@@ -1,9 +1,12 @@
-"""Pickles values for a call, with code by value, and names every part that cannot be sent.
+"""Pickles values for a call, with code by value, and names what functions use and every part that cannot be sent.
 
 This module refuses what can be sent in neither direction. The calling side refuses more. JAX is not imported here,
 because a program without JAX has no JAX arrays.
 """
 
+import dis
+import functools
+import inspect
 import io
 import pickle
 import sys
@@ -11,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from pkgutil import resolve_name
-from types import AsyncGeneratorType, CoroutineType, FunctionType, GeneratorType, ModuleType
+from types import AsyncGeneratorType, CodeType, CoroutineType, FunctionType, GeneratorType, MethodType, ModuleType
 from typing import Any, Protocol, cast
 
 import cloudpickle
@@ -23,6 +26,7 @@ type Refusal = Callable[[object], str | None]
 type Reduce = Callable[[object], Any]
 """Returns the reduction of an object, as in `pickle`, or `NotImplemented` for pickle's default."""
 
+_USES = frozenset(("LOAD_GLOBAL", "STORE_GLOBAL", "DELETE_GLOBAL"))
 _LOCKS = (type(threading.Lock()), type(threading.RLock()), threading.Condition, threading.Event, threading.Semaphore)
 _ONGOING = (GeneratorType, CoroutineType, AsyncGeneratorType)
 _DEEPEST = 8
@@ -168,6 +172,34 @@ def is_jax_array(value: object) -> bool:
     return jax is not None and isinstance(value, jax.Array)
 
 
+def plain(value: object) -> object:
+    """Return the function without partial arguments, bindings and wrappers. Other objects are returned unchanged."""
+    while isinstance(value, functools.partial | MethodType):
+        value = value.func if isinstance(value, functools.partial) else value.__func__  # pyright: ignore
+    return inspect.unwrap(cast(Callable[..., Any], value)) if callable(value) else value  # pyright: ignore
+
+
+def used_globals(function: FunctionType) -> dict[str, object]:
+    """Return the global variables that the function and its inner functions use."""
+    variables = function.__globals__
+    return {name: variables[name] for name in sorted(_global_names(function.__code__) & variables.keys())}
+
+
+def closure(function: FunctionType) -> dict[str, object]:
+    """Return the variables of the enclosing functions that the function uses."""
+    found: dict[str, object] = {}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        # A variable that is not set yet has an empty cell.
+        with suppress(ValueError):
+            found[name] = cell.cell_contents
+    return found
+
+
+def _global_names(code: CodeType) -> set[str]:
+    used = {str(step.argval) for step in dis.get_instructions(code) if step.opname in _USES}
+    return used.union(*(_global_names(constant) for constant in code.co_consts if isinstance(constant, CodeType)))
+
+
 def _faults(name: str, value: object, refusal: Refusal, reduce: Reduce, depth: int) -> Iterator[str]:
     """Yield a message for each innermost part of `value` that cannot be sent."""
     if why := refusal(value):
@@ -195,9 +227,8 @@ def _children(name: str, value: object) -> Iterator[tuple[str, object]]:
         for index, entry in enumerate(list(cast(Sequence[object], value))[:_MAX_CHILDREN]):
             yield f"{name}[{index}]", entry
     elif isinstance(value, FunctionType):
-        for variable, cell in zip(value.__code__.co_freevars, value.__closure__ or (), strict=True):
-            with suppress(ValueError):  # not set yet
-                yield f"{name}'s variable `{variable}`", cell.cell_contents
+        for variable, entry in closure(value).items():
+            yield f"{name}'s variable `{variable}`", entry
     else:
         for attribute, entry in (getattr(value, "__dict__", None) or {}).items() if not isinstance(value, type) else ():
             yield f"{name}.{attribute}", entry

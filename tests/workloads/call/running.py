@@ -56,7 +56,7 @@ def submitted(
     folder: Path, function: Callable[..., Any], *arguments: Any, ships: Sequence[Path] = (), **changes: Any
 ) -> CallSpec:
     """Write a call to `folder`, which waits for its hosts."""
-    packed = pack(function, arguments, {}, Project(ships))
+    (packed,) = pack(function, [(arguments, {})], Project(ships))
     return written(folder, "call-1", packed.function, packed.parts, **changes)
 
 

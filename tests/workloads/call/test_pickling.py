@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from workloads.call.function import pack_exception, pack_result
-from workloads.call.pickling import Unpicklable, never_travels, pickled
+from workloads.call.pickling import Unpicklable, closure, never_travels, pickled
 
 
 @dataclass
@@ -74,3 +74,12 @@ def test_an_exception_that_cannot_be_made_again_does_not_travel() -> None:
     assert pack_exception(ValueError("x"))
     assert pack_exception(Picky(reason="x")) is None
     assert pack_exception(ValueError(threading.Lock())) is None
+
+
+def test_a_variable_that_is_not_set_yet_is_none_of_the_closure() -> None:
+    def uses() -> Any:
+        return early, late
+
+    early = 1
+    assert closure(uses) == {"early": 1}  # pyright: ignore[reportArgumentType]
+    late = 2
