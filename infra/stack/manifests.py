@@ -1,7 +1,8 @@
 """Kubernetes objects as plain values: manifests, and the quantities and conditions in them."""
 
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, cast
@@ -37,6 +38,13 @@ def is_stopped(queue: Object) -> bool:
 def cohort_of(queue: Object) -> str | None:
     """Return the cohort of a ClusterQueue, in either version of the API."""
     return queue["spec"].get("cohortName") or queue["spec"].get("cohort") or None
+
+
+def related(queues: Iterable[Object], name: str) -> list[Object]:
+    """Return a ClusterQueue, which must be among `queues`, and all others of its cohort."""
+    found = list(queues)
+    cohort = next(cohort_of(queue) for queue in found if queue["metadata"]["name"] == name)
+    return [each for each in found if each["metadata"]["name"] == name or (cohort and cohort_of(each) == cohort)]
 
 
 def manifest(
@@ -89,6 +97,29 @@ def amount(written: str | float) -> float:
     if found is None:
         raise ValueError(f"a quantity such as 4, 500m or 2Gi, not {written!r}")
     return float(found[1]) * _SCALES[found[2]]
+
+
+def requests(pod: Object) -> dict[str, float]:
+    """Return the resources that a pod with this spec requests.
+
+    Its containers run at the same time, after its init containers, one after the other. An init container with
+    `restartPolicy: Always` keeps running next to all later ones (`PodRequests` in k8s.io/component-helpers/resource).
+    """
+    most, beside = Counter[str](), Counter[str]()
+    for container in pod.get("initContainers", []):
+        own = _container_requests(container)
+        most |= beside + own
+        if container.get("restartPolicy") == "Always":
+            beside += own
+    return dict(most | sum(map(_container_requests, pod["containers"]), beside))
+
+
+def _container_requests(container: Object) -> Counter[str]:
+    """Return the requests of a container. A limit without a request is the request."""
+    resources = container.get("resources", {})
+    asked = {**resources.get("limits", {}), **resources.get("requests", {})}
+    # A Counter adds and compares amounts by resource, whether or not they are whole numbers.
+    return Counter(cast(dict[str, int], {name: amount(each) for name, each in asked.items()}))
 
 
 @dataclass(frozen=True)
