@@ -2,14 +2,14 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, cast
 
 import yaml
 
-from infra.stack.names import REQUEUED_LAST, STACK_ANNOTATION
+from infra.stack.names import RBAC_GROUP, REQUEUED_LAST, STACK_ANNOTATION
 
 type Manifest = dict[str, object]
 type Object = Mapping[str, Any]
@@ -63,6 +63,18 @@ def manifest(
         if value:
             metadata[key] = value
     return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **fields}
+
+
+def service_account(name: str, namespace: str) -> Mapping[str, str]:
+    """Return a service account as an RBAC subject."""
+    return {"kind": "ServiceAccount", "name": name, "namespace": namespace}
+
+
+def role_binding(name: str, role: str, subjects: Sequence[Mapping[str, str]], namespace: str | None = None) -> Manifest:
+    """Return the binding that gives subjects a role of a namespace; without a namespace, a ClusterRole."""
+    kind = "Role" if namespace else "ClusterRole"
+    reference = {"apiGroup": RBAC_GROUP, "kind": kind, "name": role}
+    return manifest(f"{RBAC_GROUP}/v1", f"{kind}Binding", name, namespace, roleRef=reference, subjects=subjects)
 
 
 def owner_annotations(prefix: str) -> dict[str, str]:
