@@ -1,4 +1,4 @@
-"""Quantities, requests of pods and label selectors."""
+"""Quantities, requests of pods, label selectors and cohorts."""
 
 from decimal import Decimal
 
@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kubernetes.utils.quantity import parse_quantity
 
-from infra.stack.manifests import amount, quantity, requests, selects
+from infra.stack.manifests import amount, quantity, related, requests, selects
 
 
 @given(st.integers(0, 10**9).map(lambda thousandths: thousandths / 1000))
@@ -62,3 +62,10 @@ def test_init_containers_run_before_the_others_and_sidecars_next_to_them() -> No
     assert requests({**pod, "initContainers": [container(4), sidecar]}) == {TPU: 4}
     assert requests({**pod, "initContainers": [sidecar, container(4)]}) == {TPU: 5}
     assert requests({**pod, "initContainers": [sidecar]}) == {TPU: 4}
+
+
+def test_queues_of_one_cohort_belong_together() -> None:
+    specs = {"a": {"cohort": "x"}, "b": {"cohortName": "x"}, "c": {}, "d": {}}
+    queues = [{"metadata": {"name": name}, "spec": spec} for name, spec in specs.items()]
+    assert [each["metadata"]["name"] for each in related(queues, "a")] == ["a", "b"]
+    assert [each["metadata"]["name"] for each in related(queues, "c")] == ["c"]
