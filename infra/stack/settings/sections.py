@@ -54,9 +54,9 @@ def read_section[S: Spec](value: object, path: str, model: type[S]) -> tuple[S |
     except ValidationError as error:
         errors = from_validation(error, path, model)
         wrong = {str(detail["loc"][0]) for detail in error.errors() if detail["loc"]} & model.model_fields.keys()
+    readable = {key: item for key, item in entries_of(value).items() if key not in wrong}
     if not isinstance(value, Mapping):
         return None, errors
-    readable = {key: item for key, item in entries_of(value).items() if key not in wrong}
     try:
         return _without(model, frozenset(wrong)).model_validate(readable, extra="ignore"), errors
     except (ValidationError, WrongValueError):
