@@ -14,10 +14,7 @@ lost. A refused destroy has deleted nothing.
 """
 
 import asyncio
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from ipaddress import IPv4Network
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 import pulumi
 import pulumi_gcp as gcp
@@ -25,23 +22,15 @@ import pulumi_gcp as gcp
 from infra.cluster.kubernetes import UNREACHABLE, ApiServer
 from infra.cluster.running_jobs import running_jobs
 from infra.objects import KubernetesObject
+from infra.review.obstacles import Loss, Texts, cluster_of, group_texts, loss, slice_dependencies
 from infra.stack import admission_policies
 from infra.stack.command_lines import command_line, stored_command_line
-from infra.stack.kueue import flavor_name
 from infra.stack.manifests import OURS, Manifest, manifest, mark_ours
 from infra.stack.names import IN_USE, JOBSET_API_VERSION, KUEUE_NAMESPACE, NO_FOREIGN, NO_JOB_RUNS, STACK_ANNOTATION
-from infra.stack.settings.schema import Cloud, SliceGroup
 from infra.stack.settings.stack import Settings
 from infra.stack.settings.values import NAMESPACE
 
-type Texts = Mapping[str, str]
-"""Settings as text, by path."""
-
 _ACCEPT = f"accept the loss: write {NAMESPACE}:allow_interruption: true below config in the stack file"
-_WIDENED_IN_PLACE = "network.nodes"
-_EXISTING, _LOCATION = "cluster.existing.name", "cluster.existing.location"
-_TEAMS = "teams/"
-"""Prefix of the teams in the slice dependencies. No node pool has such a name."""
 _ALWAYS_SEARCHED = ["default"]
 """Namespaces in which jobs can run although they belong to no team."""
 _NOT_FOREIGN = "default|(kube|gke|gmp)-.*|.*-system"
@@ -54,97 +43,6 @@ class InterruptionError(Exception):
 
 class NewClusterError(Exception):
     """Raised when a change needs another cluster."""
-
-
-@dataclass(frozen=True)
-class Loss:
-    """Resources that a change removes."""
-
-    reasons: tuple[str, ...]
-    pools: tuple[str, ...] | None
-    """Names of node pools. `None` for all of them, together with the cluster."""
-    namespaces: tuple[str, ...] = ()
-    """Namespaces whose jobs lose their queue, files or controllers, or are deleted."""
-    quotas: tuple[tuple[str, str], ...] = ()
-    """ClusterQueues and flavors. Kueue no longer counts the chips of jobs that hold such a quota."""
-
-
-def slice_dependencies(settings: Settings) -> dict[str, Texts]:
-    """Return what slices and running jobs depend on: settings of the cluster under the empty name, then of node pools
-    by name, then of teams."""
-    pools = {
-        f"{name}-{index}": _of_group(name, group, settings.cloud)
-        for name, group in settings.slices.items()
-        for index in range(group.count)
-    }
-    # Sections that are not there leave no text, so that the record of an older stack stays as it is.
-    network = settings.network.model_dump(exclude={"existing"} if settings.network.existing is None else None)
-    places = {"cloud": settings.cloud.model_dump(), "network": network}
-    names = {"cluster.name": settings.cluster.name, "second networks": str(settings.second_network)}
-    found = settings.cluster.existing
-    existing = {_EXISTING: found.name, _LOCATION: found.location} if found else {}
-    teams = {f"{_TEAMS}{name}": _of_team(settings, name) for name in settings.teams}
-    return {"": _flat("", places) | names | existing, **pools, **teams}
-
-
-def loss(old: Mapping[str, Texts], new: Mapping[str, Texts]) -> Loss:
-    """Return what the change of slice dependencies removes."""
-    of_cluster = tuple(_changes(old[""], new[""]))
-    if of_cluster:
-        return Loss(of_cluster, None)
-    reasons: dict[str, None] = {}
-    pools: list[str] = []
-    for pool in sorted(key for key in old if key and not key.startswith(_TEAMS)):
-        found = list(_changes(old[pool], new[pool])) if pool in new else [f"node pool {pool} is removed"]
-        reasons |= dict.fromkeys(found)
-        pools += [pool] if found else []
-    namespaces: list[str] = []
-    quotas: list[tuple[str, str]] = []
-    for key in sorted(key for key in old if key.startswith(_TEAMS)):
-        team, before, after = key.removeprefix(_TEAMS), old[key], new.get(key, {})
-        # What is added takes nothing away.
-        lost = {path: text for path, text in before.items() if text != after.get(path)}
-        of_quota = {path: flavor for path, flavor in lost.items() if path.startswith(f"teams.{team}.quota.")}
-        quotas += [(team, flavor) for flavor in of_quota.values()]
-        namespaces += [before[f"teams.{team}.namespace"]] if lost.keys() - of_quota.keys() else []
-        reasons |= dict.fromkeys(_changes(lost, after, lost) if after else [f"team {team} is removed"])
-    return Loss(tuple(reasons), tuple(pools), tuple(namespaces), tuple(quotas))
-
-
-def _of_team(settings: Settings, name: str) -> Texts:
-    team, groups, cluster = settings.teams[name], settings.slices, settings.cluster
-    quota = {group: flavor_name(group, groups[group], settings.scheduling.placement) for group in team.quota}
-    on_hosts = {"pods on the network of their host": "allowed"} if name in settings.host_network_teams else {}
-    datasets = settings.datasets.model_dump(exclude_defaults=True) if settings.datasets else {}
-    found = cluster.existing.model_dump(include={"jobset", "kueue"}) if cluster.existing else {}
-    installed = {controller: how for controller, how in found.items() if how == "install"}
-    return {
-        **_flat(f"teams.{name}", {"namespace": team.namespace, "quota": quota, **on_hosts}),
-        **_flat("datasets", datasets),
-        **_flat("cluster.existing", installed),
-    }
-
-
-def _of_group(name: str, group: SliceGroup, cloud: Cloud) -> Texts:
-    # An explicit zone in which the slices already are changes nothing.
-    elsewhere = {"zone": group.zone} if group.zone_in(cloud) != cloud.zone else {}
-    existing = {"existing": True} if group.existing else {}
-    return _flat(f"slices.{name}", group.model_dump(exclude={"count", "zone", "existing"}) | elsewhere | existing)
-
-
-def _flat(path: str, value: Any) -> dict[str, str]:
-    if not isinstance(value, dict):
-        return {path: str(value)}
-    prefix = f"{path}." if path else ""
-    return {key: text for name, item in value.items() for key, text in _flat(f"{prefix}{name}", item).items()}
-
-
-def _changes(old: Texts, new: Texts, keys: Collection[str] | None = None) -> Iterator[str]:
-    for key in sorted({*old, *new} if keys is None else keys):
-        before, after = old.get(key), new.get(key)
-        widened = key == _WIDENED_IN_PLACE and before and after and IPv4Network(after).supernet_of(IPv4Network(before))
-        if before != after and not widened:
-            yield f"{key}: {before or 'not set'} -> {after or 'not set'}"
 
 
 class Guard:
@@ -178,8 +76,8 @@ class Guard:
                 delete_before_replace=True,
                 depends_on=[self.slice_dependencies, kubernetes],
             )
-            settings = _of_group(name, group, self._settings.cloud)
-            found[name] = pulumi.Stash(f"marker-{name}", input=settings, opts=options)
+            texts = group_texts(name, group, self._settings.cloud)
+            found[name] = pulumi.Stash(f"marker-{name}", input=texts, opts=options)
         return found
 
     def close(self, declared: Sequence[pulumi.Resource], kubernetes: pulumi.ResourceOptions) -> None:
@@ -236,15 +134,10 @@ class Guard:
             )
 
     async def _endpoint(self, place: Texts) -> str | None:
-        wanted = {
-            "name": place.get(_EXISTING, place["cluster.name"]),
-            "location": place.get(_LOCATION, place["cloud.region"]),
-            "project": place["cloud.project"],
-        }
         try:
             # Not `get_cluster_output`: an output that fails makes the program fail, even if the error is caught.
             found = await pulumi.runtime.invoke_async(
-                "gcp:container/getCluster:getCluster", wanted, pulumi.InvokeOptions(provider=self._google)
+                "gcp:container/getCluster:getCluster", cluster_of(place), pulumi.InvokeOptions(provider=self._google)
             )
         except Exception as error:  # The SDK raises a plain Exception for every error of the provider.
             if "not found" in str(error):

@@ -15,7 +15,7 @@ import pulumi
 import yaml
 
 from infra.objects import KubernetesObject
-from infra.stack.manifests import Manifest, manifest, mark_ours
+from infra.stack.manifests import Manifest, manifest, mark_ours, role_binding, service_account
 from infra.stack.names import (
     COLLECTORS_NAMESPACE,
     COMPLETION_INDEX_LABEL,
@@ -174,10 +174,10 @@ def controller_monitoring(name: str) -> dict[str, Manifest]:
     collectors get such a token in a Secret that only they may read. The token grants no other permission.
     """
     namespace, pods = _CONTROLLERS[name]
-    rbac = f"{RBAC_GROUP}/v1"
-    only_token = {"apiGroups": [""], "resources": ["secrets"], "resourceNames": [_TOKEN]}
-    # The chart creates this role for readers of its metrics.
-    reader = {"apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": f"{name}-{_READER}"}
+    reader, collector = service_account(_READER, namespace), service_account(_COLLECTOR, COLLECTORS_NAMESPACE)
+    # The chart creates a role of this name for readers of its metrics.
+    role = f"{name}-{_READER}"
+    rule = {"apiGroups": [""], "resources": ["secrets"], "resourceNames": [_TOKEN], "verbs": ["get", "list", "watch"]}
     return {
         "account": manifest("v1", "ServiceAccount", _READER, namespace, automountServiceAccountToken=False),
         # Kubernetes writes the token into it. A PodMonitoring cannot refer to any other kind of token.
@@ -189,24 +189,9 @@ def controller_monitoring(name: str) -> dict[str, Manifest]:
             annotations={"kubernetes.io/service-account.name": _READER},
             type="kubernetes.io/service-account-token",
         ),
-        "reader": manifest(
-            rbac,
-            "ClusterRoleBinding",
-            f"{name}-{_READER}-of-collectors",
-            roleRef=reader,
-            subjects=[{"kind": "ServiceAccount", "name": _READER, "namespace": namespace}],
-        ),
-        "token-role": manifest(
-            rbac, "Role", _TOKEN, namespace, rules=[{**only_token, "verbs": ["get", "list", "watch"]}]
-        ),
-        "token-role-binding": manifest(
-            rbac,
-            "RoleBinding",
-            _TOKEN,
-            namespace,
-            roleRef={"apiGroup": RBAC_GROUP, "kind": "Role", "name": _TOKEN},
-            subjects=[{"kind": "ServiceAccount", "name": _COLLECTOR, "namespace": COLLECTORS_NAMESPACE}],
-        ),
+        "reader": role_binding(f"{role}-of-collectors", role, [reader]),
+        "token-role": manifest(f"{RBAC_GROUP}/v1", "Role", _TOKEN, namespace, rules=[rule]),
+        "token-role-binding": role_binding(_TOKEN, _TOKEN, [collector], namespace),
         "metrics": _controller_metrics(name, namespace, pods),
     }
 

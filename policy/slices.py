@@ -1,8 +1,9 @@
 """The TPU slices of a plan, the jobs that run on them, and the queues that assign their chips."""
 
 import json
+import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -25,6 +26,7 @@ _MACHINE_PREFIXES = ("ct", "tpu")
 """Prefixes of all machine types with TPUs, including those that the table of TPUs does not have."""
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _UNITS = {"m": 1e-3, "": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}
+_SECONDS = {"h": 3600, "m": 60, "s": 1}
 _CONFIGURATION_FILE = "controller_manager_config.yaml"
 """Key in the ConfigMap of Kueue's chart (https://github.com/kubernetes-sigs/kueue, charts/kueue)."""
 
@@ -192,6 +194,15 @@ def configurations(resources: Iterable[Declared]) -> list[Mapping[str, Any]]:
         elif resource.type.startswith("kubernetes:helm.sh/"):
             found.append(at(resource.properties, "values", "managerConfig", "controllerManagerConfigYaml"))
     return [yaml.safe_load(written) for written in found if written is not None]
+
+
+def ready_timeouts(resources: Iterable[Declared]) -> Iterator[tuple[str, int]]:
+    """Yield how long Kueue waits until the pods of a job are ready: as Go writes it, such as `1h30m0s`, and in
+    seconds."""
+    for settings in configurations(resources):
+        timeout = at(settings, "waitForPodsReady", "timeout")
+        if timeout is not None:
+            yield timeout, sum(int(count) * _SECONDS[unit] for count, unit in re.findall(r"(\d+)([hms])", timeout))
 
 
 def team_namespaces(resources: Sequence[Declared]) -> list[Declared]:

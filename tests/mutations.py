@@ -61,9 +61,9 @@ PROGRAM = (
         {"budget-dearest-group": ("max(known)", "min(known)")},
     ),
     *_of(
-        "infra/guard.py",
-        "tests/infra/test_guard.py",
-        {"guard-narrower-network": ("IPv4Network(after).supernet_of(", "IPv4Network(after).overlaps(")},
+        "infra/review/obstacles.py",
+        "tests/infra/review/test_obstacles.py",
+        {"obstacles-narrower-network": ("IPv4Network(after).supernet_of(", "IPv4Network(after).overlaps(")},
     ),
 )
 

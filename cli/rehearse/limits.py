@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from cli.rehearse.submission import Submission, SubmittedJob
 from infra.cluster.kueue_objects import CONFIG_MAP
 from infra.review.admission import manifests
-from infra.review.admission.manifests import obstacle, pod_sets, requests, usable_flavors
+from infra.review.admission.manifests import obstacle, pod_sets, usable_flavors
 from infra.review.admission.rehearsal import Outcome, Verdict
-from infra.stack.manifests import Object, amount, cohort_of, condition, is_stopped, is_true, selects
+from infra.stack.manifests import Object, amount, cohort_of, condition, is_stopped, is_true, requests, selects
 from infra.stack.names import (
     GATES,
     KUEUE_API_VERSION,

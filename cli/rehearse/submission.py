@@ -14,7 +14,7 @@ from infra.cluster.kueue_objects import KueueObjects
 from infra.review.admission import manifests
 from infra.review.admission.manifests import usable_flavors
 from infra.review.admission.situation import Situation, Workload
-from infra.stack.manifests import Object, amount
+from infra.stack.manifests import Object, amount, related, requests
 from infra.stack.names import JOBSET_API_VERSION, PRIORITY_LABEL, QUEUE_LABEL, TPU_RESOURCE
 from infra.stack.settings.errors import FieldError, count_errors, expectation, show
 from infra.stack.settings.yaml_file import YamlFile, read_documents, shown
@@ -261,7 +261,7 @@ class Submission:
     @property
     def related(self) -> list[Object]:
         """Return its ClusterQueue, and the others of the cohort."""
-        return manifests.related(self.objects.lists["clusterqueues"], self.queue_name)
+        return related(self.objects.lists["clusterqueues"], self.queue_name)
 
     @property
     def flavors(self) -> frozenset[str]:
@@ -296,7 +296,7 @@ def errors(job: SubmittedJob, objects: KueueObjects) -> Iterator[Located]:
             yield job.error(chosen.path, expected, repr(chosen.name), "correct it, or create the class")
     if job.name == "*":
         yield job.error("metadata.name", "a name", "nothing", "write metadata.name or metadata.generateName")
-    if not any(TPU_RESOURCE in manifests.requests(pods["spec"]) for pods in job.pods.values()):
+    if not any(TPU_RESOURCE in requests(pods["spec"]) for pods in job.pods.values()):
         yield job.error("spec", f"pods that request {TPU_RESOURCE}", "none", "only jobs on TPUs are simulated")
     # A Workload is known by its JobSet's name, so a Job of that name would be taken for it.
     near = [each["metadata"] for each in objects.lists["workloads"] if each["metadata"]["namespace"] == job.namespace]
@@ -370,7 +370,7 @@ def _situation(objects: KueueObjects, queue: str) -> Situation:
     """Return the queues and workloads that compete with those of a ClusterQueue, without fair sharing."""
     lists = objects.lists
     return manifests.situation(
-        manifests.related(lists["clusterqueues"], queue),
+        related(lists["clusterqueues"], queue),
         lists["localqueues"],
         lists["resourceflavors"],
         lists["workloads"],

@@ -19,7 +19,7 @@ import urllib3
 
 from infra.cluster.job_pods import POD_LABELS, Pod, newest, pod_of, pods_of
 from infra.cluster.job_state import DELETED, Outcome, as_jobset, leader_of, outcome_of
-from infra.cluster.kubernetes import UNREACHABLE, ApiError, ApiServer, Json, Watch, lines, shut
+from infra.cluster.kubernetes import UNREACHABLE, ApiError, ApiServer, Json, Watch, shut
 from infra.stack.manifests import Object
 from infra.stack.names import COLLECTIONS, PODS, SUPERVISOR
 from workloads.spec import ATTEMPT_BEGINS
@@ -195,7 +195,7 @@ class Source:
         """
         answer, parse = self.open(window.query()), self.parser()
         try:
-            for raw in lines(answer):
+            for raw in answer:
                 yield parse(raw.decode(errors="replace").rstrip("\n"))
         finally:
             answer.close()
@@ -303,7 +303,7 @@ class PodLog:
         is_new = self.reading.connection()
         self._response = self.source.open({**self.reading.query(), "follow": "true" if follow else "false"})
         try:
-            for raw in lines(self._response):
+            for raw in self._response:
                 if self._stopped.is_set():
                     return
                 line = raw.decode(errors="replace")

@@ -28,8 +28,6 @@ from urllib3.util.ssl_ import create_urllib3_context
 
 type Json = dict[str, Any]
 
-_DEFAULT = "~/.kube/config"
-"""kubectl's default."""
 _RENEWED_BEFORE = timedelta(minutes=5)
 """Time before the end of a token at which its plugin is asked for another."""
 SHAPE_ERRORS = (yaml.YAMLError, ValueError, TypeError, AttributeError, KeyError)
@@ -63,17 +61,16 @@ def read_access(file: str | None, context: str | None) -> Access:
     Raises:
         CredentialsError: there is no such file or context, the file cannot be read, or its credential plugin fails.
     """
-    named = file or os.environ.get("KUBECONFIG") or _DEFAULT
+    named = file or os.environ.get("KUBECONFIG") or "~/.kube/config"
     paths = [Path(each).expanduser() for each in named.split(os.pathsep) if each]
     shown = ", ".join(map(str, paths))
     present = [path for path in paths if path.exists()]
     if not present:
         raise CredentialsError(f"there is no file {shown}")
     try:
-        contents = [yaml.load(path.read_text(), yaml.CSafeLoader) for path in present]
+        read = [(yaml.load(path.read_text(), yaml.CSafeLoader), path.parent) for path in present]
         # An empty file has no content, and kubectl goes on to the next.
-        configs = [({} if each is None else each, path.parent) for each, path in zip(contents, present, strict=True)]
-        return access(configs, context, shown)
+        return access([(content, folder) for content, folder in read if content is not None], context, shown)
     except (OSError, *SHAPE_ERRORS) as error:
         raise CredentialsError(f"{shown} is no kubeconfig: {type(error).__name__}: {error}") from error
 
@@ -98,15 +95,15 @@ def access(configs: Sequence[tuple[Json, Path]], context: str | None, shown: str
         if (name := at.get(kind) or "") not in known:
             raise CredentialsError(f"{shown} has no {kind} {name!r}, which its context {chosen!r} names")
     cluster, user = clusters[at["cluster"]], users[at.get("user") or ""]
-    given, impersonated = _credentials(user, cluster), _impersonation(user)
+    (headers, key_pair), impersonated = _credentials(user, cluster), _impersonation(user)
     url = cluster.values["server"].rstrip("/")
     return Access(
         url,
         str(at.get("namespace") or "default"),
-        _tls(cluster, *given.key_pair),
+        _tls(cluster, *key_pair),
         cluster.values.get("tls-server-name"),
         _proxy(cluster, url),
-        lambda: urllib3.HTTPHeaderDict(given.headers()) | impersonated,
+        lambda: urllib3.HTTPHeaderDict(headers()) | impersonated,
     )
 
 
@@ -132,34 +129,27 @@ def _named(configs: Sequence[tuple[Json, Path]], kind: str) -> dict[str, _Entry]
     return found
 
 
-@dataclass(frozen=True)
-class _Credentials:
-    headers: Callable[[], Mapping[str, str]] = dict[str, str]
-    key_pair: tuple[str, str] = ("", "")
-    """Certificate and key of the user. Empty: none."""
-
-
-def _credentials(user: _Entry, cluster: _Entry) -> _Credentials:
+def _credentials(user: _Entry, cluster: _Entry) -> tuple[Callable[[], Mapping[str, str]], tuple[str, str]]:
+    """Return `Access.credentials` of the user, and the user's certificate and key, both empty if there are none."""
     values, key_pair = user.values, (user.content("client-certificate"), user.content("client-key"))
     if name := values.get("tokenFile"):
         # Whoever writes the file renews it.
-        return _Credentials(lambda: _bearer((user.folder / name).read_text(errors="replace")), key_pair)
+        return (lambda: _bearer((user.folder / name).read_text(errors="replace"))), key_pair
     provider: Json = values.get("auth-provider") or {}
+    fixed: Mapping[str, str] = {}
     # Only kubectl renews a token of OpenID Connect. It writes it to the file.
     if token := values.get("token") or (provider.get("config") or {}).get("id-token"):
-        header = _bearer(token)
-        return _Credentials(lambda: header, key_pair)
-    if provider:
+        fixed = _bearer(token)
+    elif provider:
         raise CredentialsError(f"kubectl no longer has the auth-provider {provider['name']}; use a credential plugin")
-    if plugin := values.get("exec"):
+    elif plugin := values.get("exec"):
         asked = _Plugin(plugin, user.folder, cluster)
         status = asked.status()
         of_plugin = (status.get("clientCertificateData", ""), status.get("clientKeyData", ""))
-        return _Credentials(asked.headers, of_plugin if all(of_plugin) else key_pair)
-    if "username" in values and "password" in values:
-        basic = urllib3.make_headers(basic_auth=f"{values['username']}:{values['password']}")
-        return _Credentials(lambda: basic, key_pair)
-    return _Credentials(key_pair=key_pair)
+        return asked.headers, of_plugin if all(of_plugin) else key_pair
+    elif "username" in values and "password" in values:
+        fixed = urllib3.make_headers(basic_auth=f"{values['username']}:{values['password']}")
+    return (lambda: fixed), key_pair
 
 
 def _bearer(token: object) -> Mapping[str, str]:
@@ -225,21 +215,18 @@ def _tls(cluster: _Entry, certificate: str, key: str) -> ssl.SSLContext:
     else:
         made.load_default_certs()
     if certificate:
-        # Python reads key pairs only from files.
-        with tempfile.TemporaryDirectory() as folder:
-            pair = Path(folder) / "pair.pem"
-            pair.touch(0o600)
-            pair.write_text(f"{certificate}\n{key}")
-            made.load_cert_chain(pair)
+        # Python reads key pairs only from files. Nobody else may read this one.
+        with tempfile.NamedTemporaryFile("w", delete_on_close=False) as pair:
+            pair.write(f"{certificate}\n{key}")
+            pair.close()
+            made.load_cert_chain(pair.name)
     return made
 
 
 @dataclass
 class _Plugin:
-    """The credential plugin of a user.
-
-    https://kubernetes.io/docs/reference/access-authn-authz/authentication/#client-go-credential-plugins
-    """
+    """The credential plugin of a user
+    (https://kubernetes.io/docs/reference/access-authn-authz/authentication/#client-go-credential-plugins)."""
 
     settings: Json
     folder: Path
@@ -256,7 +243,8 @@ class _Plugin:
     def status(self) -> Json:
         """Return the credentials. The plugin runs if it has not, or if they are about to end."""
         with self._lock:
-            if self._status is None or _ends_soon(self._status):
+            ends = self._status and self._status.get("expirationTimestamp")
+            if self._status is None or (ends and datetime.fromisoformat(ends) - _RENEWED_BEFORE <= datetime.now(UTC)):
                 self._status = self._run()
             return self._status
 
@@ -310,8 +298,3 @@ def _is_time(ends: object) -> bool:
         return ends is None or datetime.fromisoformat(str(ends)).tzinfo is not None
     except ValueError:
         return False
-
-
-def _ends_soon(status: Json) -> bool:
-    ends = status.get("expirationTimestamp")
-    return ends is not None and datetime.fromisoformat(ends) - _RENEWED_BEFORE <= datetime.now(UTC)

@@ -6,7 +6,7 @@ Pulumi, so that commands that only look at a cluster start quickly."""
 import json
 import logging
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -258,16 +258,16 @@ class Watch:
         present = {item["metadata"]["uid"]: item for item in found["items"]}
         for uid in self.known.keys() - present.keys():
             self.removed(self.known.pop(uid))
-        for uid, item in present.items():
-            self.known[uid] = item
-            self.changed(item)
+        for item in present.values():
+            self._apply("ADDED", item)
         return found["metadata"]["resourceVersion"]
 
     def _follow(self, version: str) -> None:
         query = {**self.selector, "watch": "true", "resourceVersion": version}
         self._response = self.api.open(self.path, query, self.silence_seconds)
         try:
-            for line in lines(self._response):
+            for line in self._response:
+                # The last line may lack its newline, if the connection broke.
                 if not line.endswith(b"\n"):
                     continue
                 event = json.loads(line)
@@ -295,13 +295,3 @@ def shut(response: urllib3.BaseHTTPResponse | None) -> None:
             response.shutdown()
         except (ValueError, RuntimeError):
             log.debug("a response had already ended")
-
-
-def lines(response: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
-    """Yield the lines of a response as they arrive. The last one may lack its newline."""
-    rest = b""
-    for chunk in response.stream():
-        *whole, rest = (rest + chunk).split(b"\n")
-        yield from (line + b"\n" for line in whole)
-    if rest:
-        yield rest

@@ -1,14 +1,18 @@
-"""Obstacles that prevent a valid stack from being brought up: its time is over, or example values are left. It also
-finds doubtful values."""
+"""Obstacles that prevent a valid stack from being brought up: its time is over, example values are left, or a change
+would take from slices and jobs what they need. It also finds doubtful values."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import datetime
+from ipaddress import IPv4Network
+from typing import Any
 
 from infra.stack.command_lines import command_line
 from infra.stack.cost import price_table
+from infra.stack.kueue import flavor_name
 from infra.stack.settings.errors import FieldError
 from infra.stack.settings.jobs import JobSettings
-from infra.stack.settings.schema import DATASETS_FOLDER, Budget
+from infra.stack.settings.schema import DATASETS_FOLDER, Budget, Cloud, SliceGroup
 from infra.stack.settings.stack import Settings
 from workloads.spec import token_folders
 
@@ -101,3 +105,112 @@ def _find_unlisted(settings: Settings) -> Iterator[FieldError]:
                 f"{zone}, for which no price is listed",
                 f"check: gcloud compute machine-types list --zones={zone} --filter=name={group.shape.machine_type}",
             )
+
+
+type Texts = Mapping[str, str]
+"""Settings as text, by path."""
+_WIDENED_IN_PLACE = "network.nodes"
+_EXISTING, _LOCATION = "cluster.existing.name", "cluster.existing.location"
+_TEAMS = "teams/"
+"""Prefix of the teams in the slice dependencies. No node pool has such a name."""
+
+
+@dataclass(frozen=True)
+class Loss:
+    """Resources that a change removes."""
+
+    reasons: tuple[str, ...]
+    pools: tuple[str, ...] | None
+    """Names of node pools. `None` for all of them, together with the cluster."""
+    namespaces: tuple[str, ...] = ()
+    """Namespaces whose jobs lose their queue, files or controllers, or are deleted."""
+    quotas: tuple[tuple[str, str], ...] = ()
+    """ClusterQueues and flavors. Kueue no longer counts the chips of jobs that hold such a quota."""
+
+
+def slice_dependencies(settings: Settings) -> dict[str, Texts]:
+    """Return what slices and running jobs depend on: settings of the cluster under the empty name, then of node pools
+    by name, then of teams."""
+    pools = {
+        f"{name}-{index}": group_texts(name, group, settings.cloud)
+        for name, group in settings.slices.items()
+        for index in range(group.count)
+    }
+    # Sections that are not there leave no text, so that the record of an older stack stays as it is.
+    network = settings.network.model_dump(exclude={"existing"} if settings.network.existing is None else None)
+    places = {"cloud": settings.cloud.model_dump(), "network": network}
+    names = {"cluster.name": settings.cluster.name, "second networks": str(settings.second_network)}
+    found = settings.cluster.existing
+    existing = {_EXISTING: found.name, _LOCATION: found.location} if found else {}
+    teams = {f"{_TEAMS}{name}": _of_team(settings, name) for name in settings.teams}
+    return {"": _flat("", places) | names | existing, **pools, **teams}
+
+
+def cluster_of(place: Texts) -> dict[str, str]:
+    """Return name, location and project of the stack's cluster. `place` has the slice dependencies on the cluster."""
+    return {
+        "name": place.get(_EXISTING, place["cluster.name"]),
+        "location": place.get(_LOCATION, place["cloud.region"]),
+        "project": place["cloud.project"],
+    }
+
+
+def loss(old: Mapping[str, Texts], new: Mapping[str, Texts]) -> Loss:
+    """Return what the change of slice dependencies removes."""
+    of_cluster = tuple(_changes(old[""], new[""]))
+    if of_cluster:
+        return Loss(of_cluster, None)
+    reasons: dict[str, None] = {}
+    pools: list[str] = []
+    for pool in sorted(key for key in old if key and not key.startswith(_TEAMS)):
+        found = list(_changes(old[pool], new[pool])) if pool in new else [f"node pool {pool} is removed"]
+        reasons |= dict.fromkeys(found)
+        pools += [pool] if found else []
+    namespaces: list[str] = []
+    quotas: list[tuple[str, str]] = []
+    for key in sorted(key for key in old if key.startswith(_TEAMS)):
+        team, before, after = key.removeprefix(_TEAMS), old[key], new.get(key, {})
+        # What is added takes nothing away.
+        lost = {path: text for path, text in before.items() if text != after.get(path)}
+        of_quota = {path: flavor for path, flavor in lost.items() if path.startswith(f"teams.{team}.quota.")}
+        quotas += [(team, flavor) for flavor in of_quota.values()]
+        namespaces += [before[f"teams.{team}.namespace"]] if lost.keys() - of_quota.keys() else []
+        reasons |= dict.fromkeys(_changes(lost, after, lost) if after else [f"team {team} is removed"])
+    return Loss(tuple(reasons), tuple(pools), tuple(namespaces), tuple(quotas))
+
+
+def _of_team(settings: Settings, name: str) -> Texts:
+    team, groups, cluster = settings.teams[name], settings.slices, settings.cluster
+    quota = {group: flavor_name(group, groups[group], settings.scheduling.placement) for group in team.quota}
+    on_hosts = {"pods on the network of their host": "allowed"} if name in settings.host_network_teams else {}
+    datasets = settings.datasets.model_dump(exclude_defaults=True) if settings.datasets else {}
+    found = cluster.existing.model_dump(include={"jobset", "kueue"}) if cluster.existing else {}
+    installed = {controller: how for controller, how in found.items() if how == "install"}
+    return {
+        **_flat(f"teams.{name}", {"namespace": team.namespace, "quota": quota, **on_hosts}),
+        **_flat("datasets", datasets),
+        **_flat("cluster.existing", installed),
+    }
+
+
+def group_texts(name: str, group: SliceGroup, cloud: Cloud) -> Texts:
+    """Return what the slices of a group depend on."""
+    # An explicit zone in which the slices already are changes nothing.
+    elsewhere = {"zone": group.zone} if group.zone_in(cloud) != cloud.zone else {}
+    existing = {"existing": True} if group.existing else {}
+    return _flat(f"slices.{name}", group.model_dump(exclude={"count", "zone", "existing"}) | elsewhere | existing)
+
+
+def _flat(path: str, value: Any) -> dict[str, str]:
+    if not isinstance(value, dict):
+        return {path: str(value)}
+    prefix = f"{path}." if path else ""
+    return {key: text for name, item in value.items() for key, text in _flat(f"{prefix}{name}", item).items()}
+
+
+def _changes(old: Texts, new: Texts, keys: Collection[str] | None = None) -> Iterator[str]:
+    for key in sorted({*old, *new} if keys is None else keys):
+        before, after = old.get(key), new.get(key)
+        widened = key == _WIDENED_IN_PLACE and before and after and IPv4Network(after).supernet_of(IPv4Network(before))
+        if before != after and not widened:
+            yield f"{key}: {before or 'not set'} -> {after or 'not set'}"

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from infra.stack.controllers import Resources
-from infra.stack.manifests import Manifest, manifest
+from infra.stack.manifests import Manifest, manifest, role_binding
 from infra.stack.names import (
     COLLECTOR_LABELS,
     COLLECTORS_NAMESPACE,
@@ -93,9 +93,7 @@ def role(namespace: str) -> Manifest:
 
 def binding(namespace: str, members: Members) -> Manifest:
     """Return the binding that gives the members the role."""
-    reference = {"apiGroup": RBAC_GROUP, "kind": "Role", "name": MEMBERS}
-    found = subjects(members)
-    return manifest(f"{RBAC_GROUP}/v1", "RoleBinding", MEMBERS, namespace, roleRef=reference, subjects=found)
+    return role_binding(MEMBERS, MEMBERS, subjects(members), namespace)
 
 
 def subjects(members: Members) -> list[Mapping[str, str]]:

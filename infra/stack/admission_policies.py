@@ -8,7 +8,7 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 
 from infra.stack.controllers import Resources
-from infra.stack.manifests import Manifest, manifest
+from infra.stack.manifests import Manifest, manifest, role_binding, service_account
 from infra.stack.names import (
     EXCLUSIVE,
     HOST_LABEL,
@@ -388,14 +388,12 @@ def bad_host_objects(teams: Mapping[str, Team], prefix: str = "") -> dict[str, M
     namespaces = sorted({team.namespace for team in teams.values()})
     rule = {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "patch"]}
     name = f"{prefix}{BAD_HOST}"
-    reference = {"apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": name}
-    subjects = [{"kind": "ServiceAccount", "name": SERVICE_ACCOUNT, "namespace": namespace} for namespace in namespaces]
-    rbac = f"{RBAC_GROUP}/v1"
+    trainers = [service_account(SERVICE_ACCOUNT, namespace) for namespace in namespaces]
     return {
         "policy": _bad_host_policy(name, namespaces),
         "policy-binding": binding(name),
-        "role": manifest(rbac, "ClusterRole", name, rules=[rule]),
-        "role-binding": manifest(rbac, "ClusterRoleBinding", name, roleRef=reference, subjects=subjects),
+        "role": manifest(f"{RBAC_GROUP}/v1", "ClusterRole", name, rules=[rule]),
+        "role-binding": role_binding(name, name, trainers),
     }
 
 

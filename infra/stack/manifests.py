@@ -1,14 +1,15 @@
 """Kubernetes objects as plain values: manifests, and the quantities and conditions in them."""
 
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, cast
 
 import yaml
 
-from infra.stack.names import REQUEUED_LAST, STACK_ANNOTATION
+from infra.stack.names import RBAC_GROUP, REQUEUED_LAST, STACK_ANNOTATION
 
 type Manifest = dict[str, object]
 type Object = Mapping[str, Any]
@@ -39,6 +40,13 @@ def cohort_of(queue: Object) -> str | None:
     return queue["spec"].get("cohortName") or queue["spec"].get("cohort") or None
 
 
+def related(queues: Iterable[Object], name: str) -> list[Object]:
+    """Return a ClusterQueue, which must be among `queues`, and all others of its cohort."""
+    found = list(queues)
+    cohort = next(cohort_of(queue) for queue in found if queue["metadata"]["name"] == name)
+    return [each for each in found if each["metadata"]["name"] == name or (cohort and cohort_of(each) == cohort)]
+
+
 def manifest(
     api_version: str,
     kind: str,
@@ -55,6 +63,18 @@ def manifest(
         if value:
             metadata[key] = value
     return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **fields}
+
+
+def service_account(name: str, namespace: str) -> Mapping[str, str]:
+    """Return a service account as an RBAC subject."""
+    return {"kind": "ServiceAccount", "name": name, "namespace": namespace}
+
+
+def role_binding(name: str, role: str, subjects: Sequence[Mapping[str, str]], namespace: str | None = None) -> Manifest:
+    """Return the binding that gives subjects a role of a namespace; without a namespace, a ClusterRole."""
+    kind = "Role" if namespace else "ClusterRole"
+    reference = {"apiGroup": RBAC_GROUP, "kind": kind, "name": role}
+    return manifest(f"{RBAC_GROUP}/v1", f"{kind}Binding", name, namespace, roleRef=reference, subjects=subjects)
 
 
 def owner_annotations(prefix: str) -> dict[str, str]:
@@ -89,6 +109,29 @@ def amount(written: str | float) -> float:
     if found is None:
         raise ValueError(f"a quantity such as 4, 500m or 2Gi, not {written!r}")
     return float(found[1]) * _SCALES[found[2]]
+
+
+def requests(pod: Object) -> dict[str, float]:
+    """Return the resources that a pod with this spec requests.
+
+    Its containers run at the same time, after its init containers, one after the other. An init container with
+    `restartPolicy: Always` keeps running next to all later ones (`PodRequests` in k8s.io/component-helpers/resource).
+    """
+    most, beside = Counter[str](), Counter[str]()
+    for container in pod.get("initContainers", []):
+        own = _container_requests(container)
+        most |= beside + own
+        if container.get("restartPolicy") == "Always":
+            beside += own
+    return dict(most | sum(map(_container_requests, pod["containers"]), beside))
+
+
+def _container_requests(container: Object) -> Counter[str]:
+    """Return the requests of a container. A limit without a request is the request."""
+    resources = container.get("resources", {})
+    asked = {**resources.get("limits", {}), **resources.get("requests", {})}
+    # A Counter adds and compares amounts by resource, whether or not they are whole numbers.
+    return Counter(cast(dict[str, int], {name: amount(each) for name, each in asked.items()}))
 
 
 @dataclass(frozen=True)

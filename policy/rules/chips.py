@@ -5,8 +5,7 @@ renders from settings is compared with golden files. The rules here are for sett
 for node pools, jobs and queues that someone adds to the program.
 """
 
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from infra.stack.names import MAX_TIME_LABEL, QUEUE_LABEL
 from policy.rule import (
@@ -15,6 +14,7 @@ from policy.rule import (
     Declared,
     ResourceRule,
     Rule,
+    StackCheck,
     StackRule,
     Violation,
     at,
@@ -26,7 +26,7 @@ from policy.rule import (
     select_type,
     show,
 )
-from policy.slices import SliceJob, configurations, flavors, given_out, is_tpu, quotas, shape, slice_jobs, tpu_pools
+from policy.slices import SliceJob, flavors, given_out, is_tpu, quotas, ready_timeouts, shape, slice_jobs, tpu_pools
 
 _MAX_ON_DEMAND_CHIPS = 256
 """A pod of v6e or v5e, which costs about 500,000 US dollars a month for v6e."""
@@ -38,7 +38,6 @@ _RESERVATION_KEY = "compute.googleapis.com/reservation-name"
 _STASH = "pulumi:index:Stash"
 """Resource with the day on which a stack expires."""
 _UNCOUNTED = ("RestartJobSetAndIgnoreMaxRestarts", "RestartJobAndIgnoreMaxRestarts")
-_SECONDS = {"h": 3600, "m": 60, "s": 1}
 _QUOTAS = "https://kueue.sigs.k8s.io/docs/concepts/cluster_queue/"
 _SPOT = "https://cloud.google.com/kubernetes-engine/docs/concepts/spot-vms"
 
@@ -59,41 +58,39 @@ def _offered(pool: Declared) -> Iterator[str]:
 
 def _one_source(resource: Declared) -> Iterator[str]:
     for pool in tpu_pools([resource]):
-        preemptible = pool.preemptible
-        if pool.reservation_type == "SPECIFIC_RESERVATION" and not preemptible:
+        if pool.reservation_type == "SPECIFIC_RESERVATION" and not pool.preemptible:
             affinity = at(resource.properties, "nodeConfig", "reservationAffinity")
             if at(affinity, "key") != _RESERVATION_KEY or len(every(affinity, "values")) != 1:
                 yield f"expected reservationAffinity with key {_RESERVATION_KEY} and one reservation, got another"
         elif pool.reservation_type != "NO_RESERVATION":
-            source = "spot or flex-start" if preemptible else "chips that are not reserved"
+            source = "spot or flex-start" if pool.preemptible else "chips that are not reserved"
             yield f"expected NO_RESERVATION for {source}, got {show(pool.reservation_type)}"
 
 
 def _ends(resources: Sequence[Declared]) -> Iterator[Violation]:
     pools = tpu_pools(resources)
-    on_demand = [pool for pool in pools if pool.on_demand]
-    stashes = [at(stash.properties, "input") for stash in select_type(resources, _STASH)]
-    expires = any(at(stash, "expires_on") for stash in stashes)
+    expires = any(at(stash.properties, "input", "expires_on") for stash in select_type(resources, _STASH))
     for job in slice_jobs(resources):
         deadline = at(job.resource.properties, "metadata", "labels", MAX_TIME_LABEL)
         # Only the trainer detects its own hangs.
-        endless = job.runs_on(on_demand if job.specification else pools)
+        endless = job.runs_on(pool for pool in pools if pool.on_demand or not job.specification)
         if endless and deadline is None and not expires:
             message = f"expected label {MAX_TIME_LABEL} or a day on which the stack expires, got neither"
             yield Violation(message, job.resource.urn)
 
 
-def _preemptible_jobs(resources: Sequence[Declared]) -> Iterator[SliceJob]:
-    pools = [pool for pool in tpu_pools(resources) if pool.preemptible]
-    yield from (job for job in slice_jobs(resources) if job.runs_on(pools))
+def _of_preemptible_jobs(check: Callable[[SliceJob], Iterator[str]]) -> StackCheck:
+
+    def checked(resources: Sequence[Declared]) -> Iterator[Violation]:
+        pools = [pool for pool in tpu_pools(resources) if pool.preemptible]
+        for job in slice_jobs(resources):
+            if job.runs_on(pools):
+                yield from (Violation(f"{job.name}: {message}", job.resource.urn) for message in check(job))
+
+    return checked
 
 
-def _saves(resources: Sequence[Declared]) -> Iterator[Violation]:
-    for job in _preemptible_jobs(resources):
-        yield from (Violation(f"{job.name}: {message}", job.resource.urn) for message in _saves_of(job))
-
-
-def _saves_of(job: SliceJob) -> Iterator[str]:
+def _saves(job: SliceJob) -> Iterator[str]:
     rules = every(job.resource.properties, "spec", "failurePolicy", "rules")
     if not {*_UNCOUNTED} & {at(rule, "action") for rule in rules}:
         yield f"expected a rule of failurePolicy with the action {' or '.join(_UNCOUNTED)}, got none"
@@ -106,12 +103,10 @@ def _saves_of(job: SliceJob) -> Iterator[str]:
             yield f"expected checkpoints in a bucket, got {path!r}"
 
 
-def _leaves_in_order(resources: Sequence[Declared]) -> Iterator[Violation]:
-    for job in _preemptible_jobs(resources):
-        seconds = at(job.pod, "terminationGracePeriodSeconds")
-        if seconds is not None and seconds < _MIN_GRACE_SECONDS:
-            message = f"expected {_MIN_GRACE_SECONDS} seconds or more for a last save, got {seconds}"
-            yield Violation(f"{job.name}: {message}", job.resource.urn)
+def _leaves_in_order(job: SliceJob) -> Iterator[str]:
+    grace = at(job.pod, "terminationGracePeriodSeconds")
+    if grace is not None and grace < _MIN_GRACE_SECONDS:
+        yield f"expected {_MIN_GRACE_SECONDS} seconds or more for a last save, got {grace}"
 
 
 def _restarts(job_set: Declared) -> Iterator[str]:
@@ -120,9 +115,9 @@ def _restarts(job_set: Declared) -> Iterator[str]:
 
 
 def _kept(job_set: Declared) -> Iterator[str]:
-    seconds = at(job_set.properties, "spec", "ttlSecondsAfterFinished")
-    if seconds is not None:
-        yield f"expected no spec.ttlSecondsAfterFinished, got {seconds}"
+    kept = at(job_set.properties, "spec", "ttlSecondsAfterFinished")
+    if kept is not None:
+        yield f"expected no spec.ttlSecondsAfterFinished, got {kept}"
     if not job_set.delete_before_replace:
         yield "expected the option deleteBeforeReplace, got nothing"
 
@@ -146,8 +141,7 @@ def _no_more(resources: Sequence[Declared]) -> Iterator[Violation]:
         if given[name] > chips:
             yield Violation(f"expected quotas of at most {chips} chips of flavor {name!r}, got {given[name]}", None)
     for pool in tpu_pools(resources):
-        names = [name for name, pools in counted.items() if pool in pools]
-        if len(names) > 1:
+        if len(names := [name for name, pools in counted.items() if pool in pools]) > 1:
             message = f"expected one flavor with the labels of this slice, got {', '.join(names)}"
             yield Violation(message, pool.resource.urn)
 
@@ -162,24 +156,17 @@ def _no_less(resources: Sequence[Declared]) -> Iterator[Violation]:
         if given and given[name] < chips:
             yield Violation(f"expected quotas of all {chips} chips of flavor {name!r}, got {given[name]}", None)
     for queue, name, quota in quotas(resources):
-        for chips in {pool.shape.chips for pool in counted.get(name, ())}:
-            if quota % chips:
-                message = f"expected a quota of {name!r} in whole slices of {chips} chips, got {quota}"
-                yield Violation(message, queue.urn)
+        for chips in {pool.shape.chips for pool in counted.get(name, ()) if quota % pool.shape.chips}:
+            message = f"expected a quota of {name!r} in whole slices of {chips} chips, got {quota}"
+            yield Violation(message, queue.urn)
 
 
 def _patient(resources: Sequence[Declared]) -> Iterator[Violation]:
     pools = [pool for pool in tpu_pools(resources) if pool.flex_start]
     slow = not all(at(pool.resource.properties, "queuedProvisioning", "enabled") for pool in pools)
-    for settings in configurations(resources) if slow else ():
-        timeout = at(settings, "waitForPodsReady", "timeout")
-        if timeout is not None and _seconds(timeout) < _MIN_PATIENCE_HOURS * 3600:
-            expected = f"waitForPodsReady.timeout of {_MIN_PATIENCE_HOURS}h or more"
-            yield Violation(f"expected {expected}, got {timeout}", None)
-
-
-def _seconds(duration: str) -> int:
-    return sum(int(count) * _SECONDS[unit] for count, unit in re.findall(r"(\d+)([hms])", duration))
+    for timeout, seconds in ready_timeouts(resources) if slow else ():
+        if seconds < _MIN_PATIENCE_HOURS * 3600:
+            yield Violation(f"expected waitForPodsReady.timeout of {_MIN_PATIENCE_HOURS}h or more, got {timeout}", None)
 
 
 RULES: tuple[Rule, ...] = (
@@ -233,7 +220,7 @@ RULES: tuple[Rule, ...] = (
         fix=f"Set job.training.save_every_minutes to {_MAX_LOST_MINUTES} or less, and keep the failurePolicy of"
         " infra.stack.jobset.",
         link=_SPOT,
-        check=_saves,
+        check=_of_preemptible_jobs(_saves),
         replaces=("job-restarts-uncounted",),
     ),
     StackRule(
@@ -244,7 +231,7 @@ RULES: tuple[Rule, ...] = (
         why="Every preemption loses the work since the last checkpoint, which the job could have saved.",
         fix=f"Set job.grace_seconds to {_MIN_GRACE_SECONDS} or more.",
         link=_SPOT,
-        check=_leaves_in_order,
+        check=_of_preemptible_jobs(_leaves_in_order),
     ),
     ResourceRule(
         id="job-restarts",

@@ -1,79 +1,15 @@
 """What a change and a destroy must not take away."""
 
-import json
-from collections.abc import Callable
-from copy import deepcopy
-from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from infra.guard import destroy_policies, loss, slice_dependencies
+from infra.guard import destroy_policies
 from infra.stack.command_lines import MAKE_VARIABLE
 from infra.stack.manifests import OURS
 from infra.stack.names import JOBSET_NAMESPACE, KUEUE_NAMESPACE, NO_FOREIGN, NO_JOB_RUNS
 from infra.stack.settings.read import parse
-from tests.infra.recording import ROOT, Recording, Values, stack_values
-from tests.infra.spoiling import edited
-
-LOCAL = stack_values("local")
-_GROUP, _JOB, _TEAM = "slices.trillium", "job.slices.count", "teams.research"
-_OTHER = {"generation": "v5e", "topology": "4x4", "count": 1, "capacity": "spot"}
-_MOUNTED = {"bucket": "text-a", "mount": True}
-
-
-def _team(name: str) -> Values:
-    return {f"teams.{name}": {"namespace": "product-ml", "quota": {"trillium": 0}}}
-
-
-def _existing(kueue: str) -> Values:
-    existing = {"name": "shared", "location": LOCAL["cloud"]["region"], "jobset": "found", "kueue": kueue}
-    return {"cluster": {"name": "research", "existing": existing}}
-
-
-CHANGES: list[tuple[Values, Values]] = [
-    ({}, {f"{_GROUP}.capacity": {"kind": "reservation", "name": "chips"}}),
-    ({}, {f"{_GROUP}.boot_disk_gb": 200}),
-    ({}, {f"{_GROUP}.zone": "us-east5-a"}),
-    ({}, {f"{_GROUP}.zone": "us-east5-b"}),
-    ({}, {f"{_GROUP}.count": 3}),
-    ({}, {f"{_GROUP}.count": 1, _JOB: 1, f"{_TEAM}.quota.trillium": 8}),
-    ({}, {"slices.other": _OTHER, f"{_TEAM}.quota.other": 0}),
-    ({}, {"cluster.name": "other"}),
-    ({}, {"cloud.zone": "us-east5-c"}),
-    ({}, {"network.pods": "10.32.0.0/12"}),
-    *(({}, {"network.nodes": nodes}) for nodes in ("10.3.0.0/18", "10.0.0.0/19", "10.0.0.0/17")),
-    ({}, {"labels": {"cost-center": "research"}}),
-    ({}, {"cluster.release_channel": "STABLE"}),
-    ({}, {"job.priority": "high"}),
-    ({}, {f"{_TEAM}.namespace": "lab"}),
-    ({"datasets": {"bucket": "tokens"}}, {}),
-    ({}, {"datasets": {"bucket": "tokens"}}),
-    ({"datasets": {"bucket": "text-a"}}, {"datasets": {"bucket": "text-b"}}),
-    ({"datasets": _MOUNTED}, {"datasets": {"bucket": "text-a"}}),
-    ({"datasets": {"bucket": "text-a"}}, {"datasets": _MOUNTED}),
-    ({"job.host_network": True}, {}),
-    ({}, {"job.host_network": True}),
-    (_team("product"), {}),
-    (_team("product"), _team("goods")),
-    ({}, _team("product")),
-    # Chips that no queue counts any more.
-    ({}, {"scheduling.placement": "topology-aware"}),
-    (_existing("install"), _existing("found")),
-    (_existing("found"), _existing("install")),
-]
-
-
-def test_what_a_change_takes_away_is_what_the_golden_file_says(accepted_golden: Callable[[Path, str], None]) -> None:
-    lines: list[str] = []
-    for changes in CHANGES:
-        before, after = (slice_dependencies(parse(edited(deepcopy(LOCAL), each))) for each in changes)
-        found = {name: value for name, value in asdict(loss(before, after)).items() if value != ()}
-        lines.append(f"- {' -> '.join(map(json.dumps, changes))}")
-        lines += [f"    {name}: {json.dumps(value)}" for name, value in found.items()] or ["    nothing"]
-    accepted_golden(ROOT / "tests" / "golden" / "losses.txt", "\n".join(lines) + "\n")
-
+from tests.infra.recording import Recording, Values
 
 STASH = "pulumi:index:Stash"
 JOB = ("kubernetes:jobset.x-k8s.io/v1alpha2:JobSet", "job-ablation")

@@ -5,10 +5,20 @@ A live cluster may have either version of Kueue's API. Only chips are simulated.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import cast
 
 from infra.review.admission.situation import Admission, FlavorQuota, PodSet, Queue, Situation, Workload
-from infra.stack.manifests import Object, amount, cohort_of, condition, holds, is_stopped, is_true, moment, queued_at
+from infra.stack.manifests import (
+    Object,
+    amount,
+    cohort_of,
+    condition,
+    holds,
+    is_stopped,
+    is_true,
+    moment,
+    queued_at,
+    requests,
+)
 from infra.stack.names import GATES, TPU_RESOURCE
 
 
@@ -17,12 +27,11 @@ def queue(manifest: Object) -> Queue:
     spec = manifest["spec"]
     (group,) = spec["resourceGroups"]
     preemption, fungibility = spec["preemption"], spec["flavorFungibility"]
-    checks = spec.get("admissionChecksStrategy", {}).get("admissionChecks", [])
     return Queue(
         name=manifest["metadata"]["name"],
         cohort=spec.get("cohortName"),
         flavors=tuple(_quota(flavor) for flavor in group["flavors"]),
-        checked_flavors=frozenset(flavor for check in checks for flavor in check["onFlavors"]),
+        checked_flavors=frozenset(flavor for flavors in checks(manifest).values() for flavor in flavors),
         within_queue=preemption["withinClusterQueue"],
         reclaim=preemption["reclaimWithinCohort"],
         while_borrowing=preemption.get("borrowWithinCohort", {}).get("policy", "Never"),
@@ -35,14 +44,12 @@ def queue(manifest: Object) -> Queue:
 
 def _quota(flavor: Object) -> FlavorQuota:
     (resource,) = flavor["resources"]
-    limits = {
-        key: int(amount(resource[key])) if key in resource else None for key in ("borrowingLimit", "lendingLimit")
-    }
+    chips = {key: int(amount(quantity)) for key, quantity in resource.items() if key != "name"}
     return FlavorQuota(
         flavor=flavor["name"],
-        nominal=int(amount(resource["nominalQuota"])),
-        borrowing_limit=limits["borrowingLimit"],
-        lending_limit=limits["lendingLimit"],
+        nominal=chips["nominalQuota"],
+        borrowing_limit=chips.get("borrowingLimit"),
+        lending_limit=chips.get("lendingLimit"),
     )
 
 
@@ -82,7 +89,6 @@ def counts(manifest: Object) -> bool:
 def _workload(manifest: Object, queue: str, flavors: list[Object]) -> Workload:
     metadata, spec, status = manifest["metadata"], manifest["spec"], manifest.get("status", {})
     evicted, admitted = is_true(manifest, "Evicted"), _admission(manifest)
-    counted = [pods for pods in spec["podSets"] if _chips(pods)]
     ended = {found["name"]: found["count"] for found in status.get("reclaimablePods", [])}
     return Workload(
         name=name_of(manifest),
@@ -90,7 +96,7 @@ def _workload(manifest: Object, queue: str, flavors: list[Object]) -> Workload:
         queue=queue,
         priority=spec.get("priority", 0),
         queued_at=queued_at(manifest),
-        pod_sets=tuple(_pod_set(pods, ended.get(pods["name"], 0), flavors) for pods in counted),
+        pod_sets=tuple(_pod_set(pods, ended.get(pods["name"], 0), flavors) for pods in spec["podSets"] if _chips(pods)),
         admission=Admission(
             flavors=tuple(
                 found.get("flavors", {}).get(TPU_RESOURCE, "")
@@ -137,29 +143,6 @@ def _pod_set(pods: Object, ended: int, flavors: list[Object]) -> PodSet:
 def _chips(pods: Object) -> int:
     """Return the chips of one pod. For a pod without chips Kueue counts nothing and assigns no flavor."""
     return int(requests(pods["template"]["spec"]).get(TPU_RESOURCE, 0))
-
-
-def requests(pod: Object) -> dict[str, float]:
-    """Return the resources that a pod with this spec requests.
-
-    Its containers run at the same time, after its init containers, one after the other. An init container with
-    `restartPolicy: Always` keeps running next to all later ones (`PodRequests` in k8s.io/component-helpers/resource).
-    """
-    most, beside = Counter[str](), Counter[str]()
-    for container in pod.get("initContainers", []):
-        own = _container_requests(container)
-        most |= beside + own
-        if container.get("restartPolicy") == "Always":
-            beside += own
-    return dict(most | sum(map(_container_requests, pod["containers"]), beside))
-
-
-def _container_requests(container: Object) -> Counter[str]:
-    """Return the requests of a container. A limit without a request is the request."""
-    resources = container.get("resources", {})
-    asked = {**resources.get("limits", {}), **resources.get("requests", {})}
-    # A Counter adds and compares amounts by resource, whether or not they are whole numbers.
-    return Counter(cast(dict[str, int], {name: amount(each) for name, each in asked.items()}))
 
 
 def name_of(manifest: Object) -> str:
@@ -209,8 +192,7 @@ def _in_affinity(pod: Object, labels: Mapping[str, str]) -> bool:
 
 def _in_term(term: Object, labels: Mapping[str, str]) -> bool:
     """Return whether a flavor with these labels matches a term; other labels of the term are ignored."""
-    rules = [rule for rule in term.get("matchExpressions", []) if rule["key"] in labels]
-    return all(holds(rule, labels[rule["key"]]) for rule in rules)
+    return all(holds(rule, labels[rule["key"]]) for rule in term.get("matchExpressions", []) if rule["key"] in labels)
 
 
 _PREEMPTION = {"withinClusterQueue": "Never", "reclaimWithinCohort": "Never"}
@@ -256,13 +238,6 @@ def chip_queue(found: Object) -> Queue | None:
         "stopPolicy": spec.get("stopPolicy", "None") if active or is_stopped(found) else "Hold",
     }
     return queue({"metadata": found["metadata"], "spec": simulated})
-
-
-def related(queues: Iterable[Object], name: str) -> list[Object]:
-    """Return a ClusterQueue, which must be among `queues`, and all others of its cohort."""
-    found = list(queues)
-    cohort = next(cohort_of(queue) for queue in found if queue["metadata"]["name"] == name)
-    return [each for each in found if each["metadata"]["name"] == name or (cohort and cohort_of(each) == cohort)]
 
 
 def situation(

@@ -12,10 +12,9 @@ from datetime import datetime
 from statistics import median
 from typing import Any
 
-from infra.review.admission import manifests
 from infra.review.replay.fleet import chips_of_topology
 from infra.review.replay.trace import MOST_HOURS, Job, Rows, Trace
-from infra.stack.manifests import Object, condition, is_true, moment
+from infra.stack.manifests import Object, condition, is_true, moment, requests
 from infra.stack.names import SECONDS_PER_HOUR, TOPOLOGY_LABEL, TPU_RESOURCE
 
 _SHORTEST_SECONDS = 1.0
@@ -105,7 +104,7 @@ def _job(
     of_set = {each["name"]: each.get("flavors", {}).get(TPU_RESOURCE, "") for each in assigned}
     for pods in spec["podSets"]:
         pod = pods["template"]["spec"]
-        if count := int(manifests.requests(pod).get(TPU_RESOURCE, 0)):
+        if count := int(requests(pod).get(TPU_RESOURCE, 0)):
             chips += count * pods["count"]
             flavor = of_set.get(pods["name"], "")
             labels = {**topologies.get(flavor, {}), **pod.get("nodeSelector", {})}

@@ -5,21 +5,13 @@ A section with wrong keys is read without them, so that its other keys are check
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, ClassVar, cast
 
 from pydantic import BaseModel, TypeAdapter, ValidationError, create_model
 
-from infra.stack.settings.errors import (
-    FieldError,
-    expectation,
-    from_validation,
-    missing_key,
-    nearest,
-    no_entries,
-    show,
-    write_one,
-)
+from infra.stack.settings.errors import FieldError, from_validation, missing_key, nearest, no_entries, show, write_one
 from infra.stack.settings.jobs import (
     SWEEP_KEY,
     AnyJob,
@@ -61,29 +53,22 @@ def read_section[S: Spec](value: object, path: str, model: type[S]) -> tuple[S |
         return model.model_validate(value), []
     except ValidationError as error:
         errors = from_validation(error, path, model)
-        wrong = {str(detail["loc"][0]) if detail["loc"] else "" for detail in error.errors()}
+        wrong = {str(detail["loc"][0]) for detail in error.errors() if detail["loc"]} & model.model_fields.keys()
+    readable = {key: item for key, item in entries_of(value).items() if key not in wrong}
     if not isinstance(value, Mapping):
         return None, errors
-    written = cast(Mapping[str, object], value)
-    wrong &= model.model_fields.keys() | {""}
-    readable = {key: item for key, item in written.items() if key not in wrong}
     try:
         return _without(model, frozenset(wrong)).model_validate(readable, extra="ignore"), errors
     except (ValidationError, WrongValueError):
         return None, errors
 
 
-def unread[S: Spec](model: type[S]) -> S:
-    """Return a section of which no value could be read."""
-    return _without(model, frozenset(model.model_fields)).model_validate({})
-
-
 @cache
 def _without[S: Spec](model: type[S], wrong: frozenset[str]) -> type[S]:
     """Return a class of sections whose `wrong` values are not read."""
-    if not wrong - {""}:
+    if not wrong:
         return model
-    values: dict[str, Any] = {name: (Any, None) for name in wrong - {""}}
+    values: dict[str, Any] = {name: (Any, None) for name in wrong}
     made = create_model(model.__name__, __base__=(_Partial, model), **values)
     cast(type[_Partial], made).wrong_values = wrong
     return cast(type[S], made)
@@ -106,29 +91,28 @@ _STAND_IN = "job"
 _MOVE = "move it into jobs, below its name"
 
 
+@dataclass
 class Sections:
     """The sections of one stack file, each read by its class. Errors are collected."""
 
-    errors: list[FieldError]
+    raw: Mapping[str, object]
+    """Values of the stack file by section."""
+    errors: list[FieldError] = field(default_factory=list[FieldError], init=False)
     """Errors of everything that has been read so far."""
-
-    def __init__(self, raw: Mapping[str, object]) -> None:
-        """`raw` contains the stack file's values by section."""
-        self.raw = raw
-        self.errors = []
 
     def required[S: Spec](self, name: str, model: type[S]) -> S | None:
         if name not in self.raw:
             self.errors.append(missing_key(name))
-            return None
-        return self.read(self.raw[name], name, model)
+        return self.optional(name, model)
 
     def optional[S: Spec](self, name: str, model: type[S]) -> S | None:
         return self.read(self.raw[name], name, model) if name in self.raw else None
 
     def whole[S: Spec](self, name: str, model: type[S]) -> S:
         """Return a section whose values all have defaults. No value of an unreadable section can be used."""
-        return self.optional(name, model) or (unread(model) if name in self.raw else model())
+        if name not in self.raw:
+            return model()
+        return self.optional(name, model) or _without(model, frozenset(model.model_fields)).model_validate({})
 
     def plain[S: Spec](self, model: type[S]) -> S:
         """Return top-level values of the file, with defaults for those that are missing."""
@@ -145,10 +129,7 @@ class Sections:
             try:
                 key.validate_python(entry_name)
             except ValidationError as error:
-                (detail, *_) = error.errors()
-                meant = detail.get("ctx", {}).get("meant", "")
-                expected = expectation(detail["msg"])
-                self.errors.append(FieldError(path, expected, repr(entry_name), _rename(meant), meant))
+                self.errors += [_of_name(path, wrong) for wrong in from_validation(error, path, model)]
             if section := self.read(value, path, model):
                 found[entry_name] = section
         return found
@@ -160,8 +141,9 @@ class Sections:
         return section
 
 
-def _rename(meant: str) -> str:
-    return f"rename it to {meant}" if meant else "rename it"
+def _of_name(path: str, error: FieldError) -> FieldError:
+    """Return the error of the name of the section at `path`, which is a key of the file."""
+    return replace(error, path=path, fix=f"rename it to {error.meant}" if error.meant else "rename it")
 
 
 def read_draft(sections: Sections) -> Draft:
@@ -218,11 +200,9 @@ def _short_form(sections: Sections) -> Iterator[DraftJob]:
     if SWEEP_KEY in written:
         expected = "a single job, because its name is that of its files"
         sections.errors.append(FieldError(f"{SHORT_FORM}.{SWEEP_KEY}", expected, "a sweep", _MOVE))
-    kind = written.get("kind")
-    model = (_KINDS.get(kind) if isinstance(kind, str) else None) or TrainingJob
+    model = _model_of(written) or TrainingJob
     job, errors = _read_job(_with_defaults(value, sections, _default_name(written)), SHORT_FORM, model)
-    errors = [error for error in errors if error.path != f"{SHORT_FORM}.kind"]
-    sections.errors += _keys_of_other_kinds(errors, SHORT_FORM, model)
+    sections.errors += [error for error in errors if error.path != f"{SHORT_FORM}.kind"]
     yield DraftJob(SHORT_FORM, written, job)
 
 
@@ -265,24 +245,17 @@ def _read_named(sections: Sections, name: str, path: str, value: object) -> Draf
     """Return the job with that name, which is a key of the section `jobs`."""
     written = entries_of(value)
     if "name" in written:
-        expected = f"no name, since {name} is the job's name"
-        sections.errors.append(
-            FieldError(f"{path}.name", expected, repr(written["name"]), "remove it, or rename the key")
-        )
-    kind = kind_of(written)
-    model = _KINDS.get(kind) if isinstance(kind, str) else None
+        expected, fix = f"no name, since {name} is the job's name", "remove it, or rename the key"
+        sections.errors.append(FieldError(f"{path}.name", expected, repr(written["name"]), fix))
+    model = _model_of(written)
     if model is None:
+        kind = kind_of(written)
         expected, meant = f"one of the kinds {', '.join(_KINDS)}", nearest(kind, _KINDS)
         sections.errors.append(FieldError(f"{path}.kind", expected, repr(kind), write_one(meant), meant))
         return DraftJob(path, written, None)
     without_name = {key: item for key, item in written.items() if key != "name"} if written else value
     job, errors = _read_job(_with_defaults(without_name, sections, name), path, model)
-    sections.errors += [
-        FieldError(path, error.expected, error.got, _rename(error.meant), error.meant)
-        if error.path == f"{path}.name"
-        else error
-        for error in _keys_of_other_kinds(errors, path, model)
-    ]
+    sections.errors += [_of_name(path, error) if error.path == f"{path}.name" else error for error in errors]
     return DraftJob(path, written, job)
 
 
@@ -292,7 +265,7 @@ def _read_job(value: object, path: str, model: type[AnyJob]) -> tuple[AnyJob | N
     wrong = next((error for error in errors if error.path == f"{path}.name"), None)
     if wrong and isinstance(value, Mapping):
         job, _ = read_section({**cast(Section, value), "name": wrong.meant or _STAND_IN}, path, model)
-    return job, errors
+    return job, list(_keys_of_other_kinds(errors, path, model))
 
 
 def _keys_of_other_kinds(errors: Iterable[FieldError], path: str, model: type[AnyJob]) -> Iterator[FieldError]:
@@ -310,6 +283,11 @@ def _keys_of_other_kinds(errors: Iterable[FieldError], path: str, model: type[An
 def kind_of(written: Section) -> object:
     """Return the kind of a job as written, which may be none of the known ones."""
     return written.get("kind", _DEFAULT_KIND)
+
+
+def _model_of(written: Section) -> type[AnyJob] | None:
+    kind = kind_of(written)
+    return _KINDS.get(kind) if isinstance(kind, str) else None
 
 
 def _named_entries(section: object) -> dict[str, Mapping[str, object]]:

@@ -1,4 +1,4 @@
-"""Quantities and label selectors."""
+"""Quantities, requests of pods, label selectors and cohorts."""
 
 from decimal import Decimal
 
@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kubernetes.utils.quantity import parse_quantity
 
-from infra.stack.manifests import amount, quantity, selects
+from infra.stack.manifests import amount, quantity, related, requests, selects
 
 
 @given(st.integers(0, 10**9).map(lambda thousandths: thousandths / 1000))
@@ -33,6 +33,7 @@ def test_other_text_is_not_a_quantity(text: str) -> None:
         amount(text)
 
 
+TPU = "google.com/tpu"
 LABELS = st.dictionaries(st.sampled_from("abc"), st.sampled_from("xyz"))
 
 
@@ -48,3 +49,23 @@ def test_an_expression_and_its_opposite_never_select_the_same_labels(
     assert selected("DoesNotExist") != selected("Exists")
     assert selected("Exists") == (key in labels)
     assert selects({"matchLabels": labels}, labels)
+
+
+def test_init_containers_run_before_the_others_and_sidecars_next_to_them() -> None:
+    def container(chips: int, **more: str) -> dict[str, object]:
+        return {"resources": {"limits": {TPU: chips}}, **more}
+
+    sidecar = container(1, restartPolicy="Always")
+    pod = {"containers": [container(2), container(1)]}
+    assert requests(pod) == {TPU: 3}
+    assert requests({**pod, "initContainers": [container(4)]}) == {TPU: 4}
+    assert requests({**pod, "initContainers": [container(4), sidecar]}) == {TPU: 4}
+    assert requests({**pod, "initContainers": [sidecar, container(4)]}) == {TPU: 5}
+    assert requests({**pod, "initContainers": [sidecar]}) == {TPU: 4}
+
+
+def test_queues_of_one_cohort_belong_together() -> None:
+    specs = {"a": {"cohort": "x"}, "b": {"cohortName": "x"}, "c": {}, "d": {}}
+    queues = [{"metadata": {"name": name}, "spec": spec} for name, spec in specs.items()]
+    assert [each["metadata"]["name"] for each in related(queues, "a")] == ["a", "b"]
+    assert [each["metadata"]["name"] for each in related(queues, "c")] == ["c"]

@@ -29,12 +29,6 @@ def test_queues_of_a_stack_are_read_as_for_its_own_rehearsal(name: str) -> None:
         assert manifests.chip_queue(queue) == manifests.queue(queue)
 
 
-def test_queues_of_one_cohort_belong_together() -> None:
-    queues = [_queue("a", cohort="x"), _queue("b", cohortName="x"), _queue("c"), _queue("d")]
-    assert [each["metadata"]["name"] for each in manifests.related(queues, "a")] == ["a", "b"]
-    assert [each["metadata"]["name"] for each in manifests.related(queues, "c")] == ["c"]
-
-
 def test_both_versions_of_the_api_say_the_same() -> None:
     old = _queue(
         cohort="x", admissionChecks=["dws"], flavorFungibility={"whenCanBorrow": "Borrow", "whenCanPreempt": "Preempt"}

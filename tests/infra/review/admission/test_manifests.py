@@ -136,19 +136,6 @@ def test_what_ended_is_not_active_or_is_of_no_queue_of_the_plan_does_not_count()
     )
 
 
-def test_init_containers_run_before_the_others_and_sidecars_next_to_them() -> None:
-    def container(chips: int, **more: str) -> dict[str, Any]:
-        return {"resources": {"limits": {TPU: chips}}, **more}
-
-    sidecar = container(1, restartPolicy="Always")
-    pod = {"containers": [container(2), container(1)]}
-    assert manifests.requests(pod) == {TPU: 3}
-    assert manifests.requests({**pod, "initContainers": [container(4)]}) == {TPU: 4}
-    assert manifests.requests({**pod, "initContainers": [container(4), sidecar]}) == {TPU: 4}
-    assert manifests.requests({**pod, "initContainers": [sidecar, container(4)]}) == {TPU: 5}
-    assert manifests.requests({**pod, "initContainers": [sidecar]}) == {TPU: 4}
-
-
 def test_pods_without_chips_ask_for_no_flavor() -> None:
     head = {"name": "head", "count": 1, "template": {"spec": {"containers": [{"resources": {"requests": {"cpu": 8}}}]}}}
     slices = _workload()["spec"]["podSets"]
