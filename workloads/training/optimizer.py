@@ -9,14 +9,16 @@ matrices, so that each has one full matrix, and send the parts of its update bac
 time in addition to its parts. No matrix is computed twice in a slice, but every slice computes all of them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from math import prod
 from operator import not_
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
 
+from workloads.progress import SettingsChanged
 from workloads.spec import ModelSpec, OptimizerSpec
 from workloads.training.layout import BLOCKS, Split, Tree, splits
 from workloads.training.mesh import axes_of
@@ -57,6 +59,32 @@ def updates(state: Tree) -> int:
     """Return the number of updates in the optimizer's `state`. Skipped steps do not count."""
     (counter,) = (part for part in state if isinstance(part, optax.ScaleByScheduleState))
     return int(jnp.asarray(counter.count))
+
+
+def settings_change(
+    earlier: Mapping[str, Any], now: Mapping[str, Any], step: int, state: Tree
+) -> SettingsChanged | None:
+    """Return the settings that differ from those of the attempt that saved the optimizer's `state` after `step`, and
+    both learning rates of the next step. `None` if the length and the optimizer are the same.
+
+    `earlier` and `now` are the manifests of that attempt and of this one.
+    """
+    specs = earlier["spec"], now["spec"]
+    optimizers = [OptimizerSpec.model_validate(spec["optimizer"]) for spec in specs]
+    lengths = [spec["training"]["steps"] for spec in specs]
+    before, after = (
+        {"training.steps": length, **{f"optimizer.{name}": value for name, value in optimizer}}
+        for optimizer, length in zip(optimizers, lengths, strict=True)
+    )
+    changes = [f"{name} {before[name]} to {after[name]}" for name in after if before[name] != after[name]]
+    if not changes:
+        return None
+    done = updates(state)
+    rates = [
+        float(jnp.asarray(learning_rate(optimizer, length)(done)))
+        for optimizer, length in zip(optimizers, lengths, strict=True)
+    ]
+    return SettingsChanged(step, ", ".join(changes), *rates)
 
 
 def clip(gradients: Tree, norm: jax.Array, limit: float) -> Tree:
