@@ -44,8 +44,8 @@ from workloads.training.profile import StepProfiler
 from workloads.training.rows import cache_folder, load_rows
 from workloads.training.runs import manifest, open_run
 from workloads.training.runtime import Processes
-from workloads.training.step import CompiledProgram, Position, Program, TrainState, at_batch, compiler_options
-from workloads.training.step_metrics import StepMetrics
+from workloads.training.step import CompiledProgram, Program, TrainState, at_batch, compiler_options
+from workloads.training.step_metrics import Position, StepMetrics
 from workloads.training.trackers import trackers_of
 
 

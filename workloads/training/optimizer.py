@@ -1,6 +1,6 @@
 """AdamW or Muon with warm-up and cosine decay, as optax transformations that work on shards.
 
-Clipping needs the norm over the whole mesh, so it is a function of that norm, which `step` computes.
+Clipping needs the norm over the whole mesh, so it is a function of that norm; see `global_norm`.
 
 Muon, for the matrices of the layers: an update is the momentum with all its singular values brought close to 1
 (https://kellerjordan.github.io/posts/muon/, sizes of updates as in https://arxiv.org/abs/2502.16982). The Newton-Schulz
@@ -17,6 +17,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import optax
+from jax.sharding import PartitionSpec
 
 from workloads.progress import SettingsChanged
 from workloads.spec import ModelSpec, OptimizerSpec
@@ -85,6 +86,32 @@ def settings_change(
         for optimizer, length in zip(optimizers, lengths, strict=True)
     ]
     return SettingsChanged(step, ", ".join(changes), *rates)
+
+
+def state_specs(optimizer: optax.GradientTransformation, state: Tree, weights: Tree) -> Tree:
+    """Return the PartitionSpec of each array of the optimizer's `state`. Moments are split like the weights, whose
+    specs are `weights`."""
+    return optax.tree.map_params(
+        optimizer,
+        lambda moment, split: moment if isinstance(moment, optax.MaskedNode) else split,
+        state,
+        weights,
+        transform_non_params=lambda _: PartitionSpec(),
+        is_leaf=lambda moment: isinstance(moment, optax.MaskedNode),
+    )
+
+
+def global_norm(gradients: Tree) -> jax.Array:
+    """Return the norm of the gradients on the whole mesh. It runs inside a shard_map, on a device's parts of them."""
+    by_axes: dict[tuple[str, ...], list[jax.Array]] = {}
+    for gradient, split in zip(jax.tree.leaves(gradients), jax.tree.leaves(splits(gradients)), strict=True):
+        by_axes.setdefault(split.axes, []).append(jnp.sum(jnp.square(gradient)))
+    sums = [_psum(sum(parts, jnp.float32(0)), axes) for axes, parts in by_axes.items()]
+    return jnp.sqrt(sum(sums, jnp.float32(0)))
+
+
+def _psum(value: jax.Array, axes: tuple[str, ...]) -> jax.Array:
+    return jax.lax.psum(value, axes) if axes else value
 
 
 def clip(gradients: Tree, norm: jax.Array, limit: float) -> Tree:
