@@ -28,7 +28,7 @@ from workloads.progress import (
     RunSummary,
 )
 from workloads.spec import JobSpec
-from workloads.training.checkpoint import Checkpoints, Record, SaveTimer, read_record
+from workloads.training.checkpoint import Checkpoints, Record, read_record
 from workloads.training.data import Batches, require_same_rows
 from workloads.training.failures import Diverged, Preempted, TrainingStopped
 from workloads.training.fingerprint import Replicas
@@ -39,6 +39,7 @@ from workloads.training.local_checkpoints import LocalCheckpoints, LocalSaves, l
 from workloads.training.memory import fitting
 from workloads.training.mesh import build_mesh, placement, show_placement
 from workloads.training.optimizer import settings_change
+from workloads.training.pace import SaveTimer
 from workloads.training.parameter_folder import read_about
 from workloads.training.profile import StepProfiler
 from workloads.training.rows import cache_folder, load_rows
