@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from itertools import chain
 
 from infra.cluster.kubernetes import STRATEGIC_MERGE_PATCH, UNREACHABLE, ApiError, Json
+from infra.stack.names import EVENTS
 from sandbox.node_agent.container import Machine
 from sandbox.node_agent.container_worker import ACTIONS, ContainerWorker, later
 from sandbox.node_agent.environment import Surroundings
@@ -208,7 +209,7 @@ class PodWorker:
             return
         try:
             event = pod_event(self.pod, reason, message, datetime.now(UTC))
-            self._machine.api.request("POST", self.pod.events_path, event)
+            self._machine.api.request("POST", EVENTS.format(self.pod.namespace), event)
         except UNREACHABLE as error:
             log.warning("event of pod %s: %s (%s)", self.pod.name, message, error)
 
