@@ -6,6 +6,9 @@ import typer
 
 from cli.progress import about
 from sandbox.builds import (
+    ACTIONLINT,
+    API_DOCUMENTS,
+    PROMTOOL,
     BuildProgress,
     expected_seconds,
     missing,
@@ -14,16 +17,7 @@ from sandbox.builds import (
     prepare_one,
     prepare_previous,
 )
-from sandbox.programs import (
-    ACTIONLINT,
-    API_DOCUMENTS,
-    PROGRAMS,
-    PROMTOOL,
-    ProgramsError,
-    cache_folder,
-    existing,
-    version_of,
-)
+from sandbox.programs import PROGRAMS, ProgramsError, cache_folder, existing, version_of
 from workloads.terminal import Terminal
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)

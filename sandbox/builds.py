@@ -1,5 +1,7 @@
 """Builds the sandbox's programs with `go build`, one after another, into the user's cache folder.
 
+It also builds or copies what only the tests of this checkout need: ACTIONLINT, PROMTOOL, API_DOCUMENTS and PREVIOUS.
+
 A finished program is moved into place as a whole, so a repeated command resumes an interrupted build with the next
 program. A lock on the module's folder serializes simultaneous builds.
 
@@ -41,6 +43,38 @@ from sandbox.programs import (
     module_version,
     version_of,
 )
+
+ACTIONLINT = Program(
+    "actionlint",
+    "actionlint",
+    "github.com/rhysd/actionlint/cmd/actionlint",
+    "github.com/rhysd/actionlint",
+    ("-version",),
+)
+"""Checks the workflows in `.github`."""
+
+PROMTOOL = Program(
+    "promtool",
+    "promql",
+    "github.com/prometheus/prometheus/cmd/promtool",
+    "github.com/prometheus/prometheus",
+    None,
+)
+"""Prometheus' own engine, for tests of the alerts."""
+
+_APIS = {
+    "artifactregistry": "v1",
+    "billingbudgets": "v1",
+    "compute": "v1",
+    "container": "v1beta1",
+    "iam": "v1",
+    "monitoring": "v3",
+    "storage": "v1",
+}
+API_DOCUMENTS = {
+    api: Copy(f"{api}/{version}/{api}-api.json", "pulumi", "google.golang.org/api") for api, version in _APIS.items()
+}
+"""Google's descriptions of its APIs, with which tests compare the declared resources."""
 
 _POLL_SECONDS = 0.2
 _CORES_USED = 0.9

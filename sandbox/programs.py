@@ -111,24 +111,6 @@ the GCS server that of Pulumi, so that the packages they have in common are comp
 ENGINE = ("pulumi", "helm")
 """Names of the programs that a plan needs."""
 
-ACTIONLINT = Program(
-    "actionlint",
-    "actionlint",
-    "github.com/rhysd/actionlint/cmd/actionlint",
-    "github.com/rhysd/actionlint",
-    ("-version",),
-)
-"""Checks the workflows in `.github`. The sandbox does not need it."""
-
-PROMTOOL = Program(
-    "promtool",
-    "promql",
-    "github.com/prometheus/prometheus/cmd/promtool",
-    "github.com/prometheus/prometheus",
-    None,
-)
-"""Prometheus' own engine, for tests of the alerts. The sandbox does not need it."""
-
 PREVIOUS = tuple(_operator(name, f"previous/{name}") for name in OPERATORS)
 """The previous minor versions, for tests of upgrades. They are built only on request."""
 
@@ -154,21 +136,6 @@ AUTOSCALER_KINDS = Copy("config/crd", "kubernetes", "k8s.io/autoscaler/cluster-a
 MONITORING_KINDS = Copy("charts/operator/crds", "monitoring", "github.com/GoogleCloudPlatform/prometheus-engine")
 """The kinds of Managed Prometheus, which a GKE cluster has from the start."""
 GKE_KINDS = (AUTOSCALER_KINDS, MONITORING_KINDS)
-
-_APIS = {
-    "artifactregistry": "v1",
-    "billingbudgets": "v1",
-    "compute": "v1",
-    "container": "v1beta1",
-    "iam": "v1",
-    "monitoring": "v3",
-    "storage": "v1",
-}
-API_DOCUMENTS = {
-    api: Copy(f"{api}/{version}/{api}-api.json", "pulumi", "google.golang.org/api") for api, version in _APIS.items()
-}
-"""Google's descriptions of its APIs, with which tests compare the declared resources; the sandbox does not need
-them."""
 
 COPIES = (*(chart_of(program) for program in PROGRAMS if program.name in OPERATORS), *GKE_KINDS)
 

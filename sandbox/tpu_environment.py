@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from infra.cluster.kubernetes import Json
 from infra.stack.names import ACCELERATOR_LABEL, COMPLETION_INDEX_LABEL, JOBSET_LABELS, TOPOLOGY_LABEL, TPU_RESOURCE
 from infra.stack.tpu import SliceShape, dimensions, generations, shape_of
-from sandbox.node_agent.pod import ConfigError, Pod
+from sandbox.node_agent.environment import ConfigError
+from sandbox.node_agent.pod import Pod
 
 MACHINE_LABEL = "node.kubernetes.io/instance-type"
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from infra.cluster.kubernetes import ApiServer, Json
 from sandbox.node_agent.environment import (
+    ImageError,
     Lookup,
     Mount,
     Surroundings,
@@ -16,7 +17,7 @@ from sandbox.node_agent.environment import (
     container_mounts,
     declared_variables,
 )
-from sandbox.node_agent.pod import ImageError, Pod
+from sandbox.node_agent.pod import Pod
 from sandbox.node_agent.pod_process import FOLDER_VARIABLE, Plan
 from sandbox.site import PULLS_NO_IMAGES, Site
 from sandbox.tpu_environment import cpu_variables, device_variables, requested_chips, webhook_variables

@@ -18,9 +18,9 @@ import urllib3
 
 from infra.cluster.kubernetes import UNREACHABLE, Json
 from sandbox.node_agent.container import Machine, container_plan
-from sandbox.node_agent.environment import Surroundings
-from sandbox.node_agent.pod import ConfigError, ContainerRecord, running, terminated, unstartable, waiting
-from sandbox.node_agent.pod_process import Plan, PodProcess, StartError
+from sandbox.node_agent.environment import ConfigError, Surroundings
+from sandbox.node_agent.pod import ContainerRecord, running, waiting
+from sandbox.node_agent.pod_process import Plan, PodProcess, StartError, terminated, unstartable
 
 ACTIONS = frozenset({"exec", "httpGet", "tcpSocket", "sleep"})
 """What a probe or hook can do here."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from infra.cluster.kubernetes import Json
-from sandbox.node_agent.pod import ConfigError, Pod
+from sandbox.node_agent.pod import Pod
 
 type Lookup = Callable[[str, str], Mapping[str, bytes] | None]
 """Data of the object of a kind (`configmaps` or `secrets`) and name, or None if there is no such object."""
@@ -35,6 +35,20 @@ SERVICE_ACCOUNT_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
 _LEFT_OUT = (SERVICE_ACCOUNT_PATH, "/tmp")
 """A volume at /tmp is left out because checkout and sandbox may be below it. `container` mounts the pod's own folder
 for temporary files elsewhere."""
+
+
+class ConfigError(RuntimeError):
+    """Raised when a container cannot be created yet as its pod declares it."""
+
+    reason = "CreateContainerConfigError"
+    """Kubelet's name for it."""
+    wants = "configuration"
+
+
+class ImageError(ConfigError):
+    """Raised when the image of a container cannot be pulled."""
+
+    reason, wants = "ImagePullBackOff", "image"
 
 
 @dataclass(frozen=True)

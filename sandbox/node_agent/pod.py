@@ -1,6 +1,5 @@
 """A pod as the API server describes it, and its status as kubelet reports it. Pure."""
 
-import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -8,24 +7,9 @@ from functools import cached_property
 from typing import Any
 
 from infra.cluster.kubernetes import Json
-from infra.stack.names import EVENTS
 from sandbox.site import pod_folder
 
 LOST_EXIT_CODE = 137
-
-
-class ConfigError(RuntimeError):
-    """Raised when a container cannot be created yet as its pod declares it."""
-
-    reason = "CreateContainerConfigError"
-    """Kubelet's name for it."""
-    wants = "configuration"
-
-
-class ImageError(ConfigError):
-    """Raised when the image of a container cannot be pulled."""
-
-    reason, wants = "ImagePullBackOff", "image"
 
 
 @dataclass(frozen=True)
@@ -84,7 +68,6 @@ class Pod:
 
     @property
     def subdomain(self) -> str | None:
-        """Return the subdomain by which other pods resolve it, if it has one."""
         return self.spec.get("subdomain")
 
     @property
@@ -106,10 +89,6 @@ class Pod:
         if container in self.init_containers and policy == "Always":
             policy = "OnFailure"
         return container.get("restartPolicy", policy)
-
-    @property
-    def events_path(self) -> str:
-        return EVENTS.format(self.namespace)
 
     @property
     def container_statuses(self) -> list[Json]:
@@ -212,24 +191,6 @@ def running(started: datetime) -> Json:
     return {"running": {"startedAt": timestamp(started)}}
 
 
-def terminated(code: int, started: datetime, finished: datetime, message: str = "") -> Json:
-    """Return the state after an exit with the code of `Popen`: below 0 it is a signal, which becomes 128 + n.
-
-    `message` is what the program left about its end.
-    """
-    end: Json = {"reason": "Error" if code else "Completed", "exitCode": code}
-    if code < 0:
-        end |= {"exitCode": 128 - code, "signal": -code, "message": f"ended by {signal.Signals(-code).name}"}
-    told = {"message": message} if message else {}
-    return {"terminated": {**end, **told, "startedAt": timestamp(started), "finishedAt": timestamp(finished)}}
-
-
-def unstartable(message: str, moment: datetime) -> Json:
-    """Return the state of a container whose program could not be executed."""
-    times = {"startedAt": timestamp(moment), "finishedAt": timestamp(moment)}
-    return {"terminated": {"exitCode": 128, "reason": "StartError", "message": message, **times}}
-
-
 def lost(moment: datetime) -> Json:
     """Return the state of a container that ran when the node agent was last seen and does not run any more."""
     message = "The container could not be located when the pod was terminated"
@@ -253,9 +214,10 @@ def pod_status(
     `records` are those of all containers by name. `final` says that no container is running, and none will run again.
     """
     start_time = pod.status.get("startTime") or timestamp(started)
-    if reason and reason is REFUSED:
+    cause = {"reason": reason.reason, "message": reason.message} if reason else {}
+    if reason is REFUSED:
         # Kubelet reports no container of such a pod.
-        return {"phase": "Failed", "startTime": start_time, "reason": reason.reason, "message": reason.message}
+        return {"phase": "Failed", "startTime": start_time, **cause}
     inits = [_container_status(container, records[container["name"]], pod) for container in pod.init_containers]
     containers = [_container_status(container, records[container["name"]], pod) for container in pod.containers]
     phase = _phase([records[container["name"]] for container in pod.containers], final, reason)
@@ -275,11 +237,9 @@ def pod_status(
         "podIPs": [{"ip": address}],
         "containerStatuses": containers,
         "conditions": _conditions(pod, conditions, phase, now),
+        **({"initContainerStatuses": inits} if inits else {}),
+        **cause,
     }
-    if inits:
-        status["initContainerStatuses"] = inits
-    if reason:
-        status |= {"reason": reason.reason, "message": reason.message}
     if reason and reason.disruption:
         target = {"type": "DisruptionTarget", "status": "True", "reason": reason.disruption, "message": reason.message}
         status["conditions"].append({**target, "lastTransitionTime": timestamp(now)})

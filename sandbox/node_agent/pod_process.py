@@ -1,4 +1,4 @@
-"""One container as a process group of this machine: start, signal, wait, and clean up what is left over.
+"""One container as a process group of this machine: start, signal, wait, describe its end, and clean up.
 
 The process has its own mount and UTS namespaces (see `launch`), and shares files, network and process ids with the
 machine. Run as a module, this waits for the end of its parent and then kills the parent's leftovers.
@@ -13,13 +13,16 @@ import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import psutil
 
+from infra.cluster.kubernetes import Json
 from sandbox.node_agent import launch
 from sandbox.node_agent.environment import Mount
+from sandbox.node_agent.pod import timestamp
 
 FOLDER_VARIABLE = "TPU_MULTISLICE_POD"
 """Environment variable of every process of a pod, with the pod's working folder."""
@@ -139,6 +142,24 @@ class PodProcess:
             process.wait()
             raise StartError(fault)
         return cls(process, plan)
+
+
+def terminated(code: int, started: datetime, finished: datetime, message: str = "") -> Json:
+    """Return the state after an exit with the code of `Popen`: below 0 it is a signal, which becomes 128 + n.
+
+    `message` is what the program left about its end.
+    """
+    end: Json = {"reason": "Error" if code else "Completed", "exitCode": code}
+    if code < 0:
+        end |= {"exitCode": 128 - code, "signal": -code, "message": f"ended by {signal.Signals(-code).name}"}
+    told = {"message": message} if message else {}
+    return {"terminated": {**end, **told, "startedAt": timestamp(started), "finishedAt": timestamp(finished)}}
+
+
+def unstartable(message: str, moment: datetime) -> Json:
+    """Return the state of a container whose program could not be executed."""
+    times = {"startedAt": timestamp(moment), "finishedAt": timestamp(moment)}
+    return {"terminated": {"exitCode": 128, "reason": "StartError", "message": message, **times}}
 
 
 def _signal_group(group: int, number: signal.Signals) -> None:

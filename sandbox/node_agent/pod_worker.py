@@ -11,8 +11,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
+from itertools import chain
 
 from infra.cluster.kubernetes import STRATEGIC_MERGE_PATCH, UNREACHABLE, ApiError, Json
+from infra.stack.names import EVENTS
 from sandbox.node_agent.container import Machine
 from sandbox.node_agent.container_worker import ACTIONS, ContainerWorker, later
 from sandbox.node_agent.environment import Surroundings
@@ -150,14 +152,12 @@ class PodWorker:
         self._ending.wait()
 
     def _run_containers(self) -> None:
-        sidecars: list[ContainerWorker] = []
-        threads: list[threading.Thread] = []
+        sidecars: list[tuple[ContainerWorker, threading.Thread]] = []
         try:
             for container in self.pod.init_containers:
                 worker = self._workers[container["name"]]
                 if is_sidecar(container):
-                    sidecars.append(worker)
-                    threads.append(_in_thread(worker.run))
+                    sidecars.append((worker, _in_thread(worker.run)))
                     worker.settled.wait()
                 else:
                     worker.run()
@@ -167,7 +167,7 @@ class PodWorker:
                     return
             self._run_together([self._workers[container["name"]] for container in self.pod.containers])
         finally:
-            for worker, thread in zip(reversed(sidecars), reversed(threads), strict=True):
+            for worker, thread in reversed(sidecars):
                 worker.end(min(self.pod.grace_seconds, max(0.0, self._deadline - time.monotonic())))
                 thread.join()
 
@@ -209,20 +209,16 @@ class PodWorker:
             return
         try:
             event = pod_event(self.pod, reason, message, datetime.now(UTC))
-            self._machine.api.request("POST", self.pod.events_path, event)
+            self._machine.api.request("POST", EVENTS.format(self.pod.namespace), event)
         except UNREACHABLE as error:
             log.warning("event of pod %s: %s (%s)", self.pod.name, message, error)
 
     def _publish(self) -> None:
         """Report the pod's state; retry until the API server accepts it or the pod is gone."""
         with self._publishing:
-            while not self._object_gone and not self._publish_once():
-                if self._machine.closing.wait(_PUBLISH_RETRY_SECONDS):
-                    return
+            self._retry("status", self._publish_once)
 
-    def _publish_once(self) -> bool:
-        if self._cut_off():
-            return False
+    def _publish_once(self) -> None:
         with self._lock:
             status = pod_status(
                 self.pod,
@@ -235,28 +231,27 @@ class PodWorker:
                 now=datetime.now(UTC),
             )
         body = {"metadata": {"uid": self.pod.uid}, "status": status}
-        try:
-            answer = self._machine.api.patch(f"{self.pod.path}/status", body, STRATEGIC_MERGE_PATCH)
-        except UNREACHABLE as error:
-            # A conflict means that another pod has the name by now.
-            replaced = isinstance(error, ApiError) and error.status == 409
-            log.log(logging.DEBUG if replaced else logging.WARNING, "status of pod %s: %s", self.pod.name, error)
-            return replaced
-        if answer is not None:
+        if (answer := self._machine.api.patch(f"{self.pod.path}/status", body, STRATEGIC_MERGE_PATCH)) is not None:
             self.pod = Pod(answer)
-        return True
 
     def _release_object(self) -> None:
         options = {"gracePeriodSeconds": 0, "preconditions": {"uid": self.pod.uid}}
-        while self._delete_object and not self._object_gone:
+        if self._delete_object:
+            self._retry("deletion", lambda: self._machine.api.delete(self.pod.path, options))
+
+    def _retry(self, what: str, request: Callable[[], None]) -> None:
+        """Send a request about the pod until the API server accepts it, the pod is gone, or the agent ends."""
+        while not self._object_gone:
             try:
                 if not self._cut_off():
-                    self._machine.api.delete(self.pod.path, options)
+                    request()
                     return
             except UNREACHABLE as error:
-                if isinstance(error, ApiError) and error.status == 409:
+                # A conflict means that another pod has the name by now.
+                replaced = isinstance(error, ApiError) and error.status == 409
+                log.log(logging.DEBUG if replaced else logging.WARNING, "%s of pod %s: %s", what, self.pod.name, error)
+                if replaced:
                     return
-                log.warning("deletion of pod %s: %s", self.pod.name, error)
             if self._machine.closing.wait(_PUBLISH_RETRY_SECONDS):
                 return
 
@@ -272,13 +267,8 @@ def _in_thread(run: Callable[[], None]) -> threading.Thread:
 
 def unsupported(pod: Pod) -> str | None:
     """Return a sentence that names the fields of the pod that are not supported; None if all are."""
-    found = [
-        *_unsupported_in_pod(pod),
-        *(part for container in pod.all_containers for part in _unsupported_in_container(container)),
-    ]
-    if not found:
-        return None
-    return f"The sandbox does not run this pod because it does not support {', '.join(found)}."
+    found = ", ".join(chain(_unsupported_in_pod(pod), *map(_unsupported_in_container, pod.all_containers)))
+    return f"The sandbox does not run this pod because it does not support {found}." if found else None
 
 
 def _unsupported_in_pod(pod: Pod) -> Iterator[str]:

@@ -7,10 +7,8 @@ tables of accelerators and capacity. The node agent keeps the Nodes ready.
 import hashlib
 import re
 from dataclasses import dataclass
-from typing import Any
 
 from infra.cluster.kubernetes import Json
-from infra.stack import tpu
 from infra.stack.names import (
     ACCELERATOR_LABEL,
     FLEX_START_LABEL,
@@ -21,9 +19,9 @@ from infra.stack.names import (
     TPU_RESOURCE,
     ZONE_LABEL,
 )
-from infra.stack.tpu import SliceShape, generations
+from infra.stack.tpu import SliceShape, all_shapes, shape_of
 from sandbox.providers.plugin import Refusal
-from sandbox.providers.values import has_unknown
+from sandbox.providers.values import at, has_unknown
 from sandbox.site import NODE_LABEL, Site
 from sandbox.tpu_environment import MACHINE_LABEL
 
@@ -75,10 +73,9 @@ def allocatable(machine_type: str) -> tuple[int, int]:
 
 
 def _size(machine_type: str) -> tuple[int, int]:
-    for generation in generations():
-        for machine in generation.machines:
-            if machine.name == machine_type:
-                return machine.vcpus, machine.memory_gib
+    sizes = {shape.machine_type: (shape.vcpus_per_host, shape.memory_gib_per_host) for shape in all_shapes()}
+    if machine_type in sizes:
+        return sizes[machine_type]
     named = re.search(r"-(standard|highmem|highcpu)-(\d+)$", machine_type)
     if named is None:
         return _SHARED_CORE
@@ -142,7 +139,6 @@ def _status(pool: Pool, name: str, site: Site) -> Json:
     resources = {"cpu": f"{millicores}m", "memory": f"{memory_mib}Mi", "pods": "110", "ephemeral-storage": "44Gi"}
     if pool.shape is not None:
         resources[TPU_RESOURCE] = str(pool.shape.chips_per_host)
-    system: dict[str, Any] = {key: "sandbox" for key in ("machineID", "systemUUID", "bootID", "kernelVersion")}
     return {
         "addresses": [{"type": "InternalIP", "address": site.address}, {"type": "Hostname", "address": name}],
         "capacity": resources,
@@ -150,7 +146,7 @@ def _status(pool: Pool, name: str, site: Site) -> Json:
         "daemonEndpoints": {"kubeletEndpoint": {"Port": site.kubelet_port}},
         "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "sandbox node"}],
         "nodeInfo": {
-            **system,
+            **dict.fromkeys(("machineID", "systemUUID", "bootID", "kernelVersion"), "sandbox"),
             "osImage": "Container-Optimized OS from Google",
             "containerRuntimeVersion": "sandbox://processes",
             "kubeletVersion": f"v{pool.version}",
@@ -223,7 +219,7 @@ def _shape(properties: Json, policy: Json | None) -> SliceShape | None:
     machine_type = properties.get("nodeConfig", {}).get("machineType", _DEFAULT_MACHINE_TYPE)
     placement = properties.get("placementPolicy", {})
     topology = placement.get("tpuTopology") or (policy or {}).get("workloadPolicy", {}).get("acceleratorTopology")
-    shapes = [shape for shape in tpu.all_shapes() if shape.machine_type == machine_type]
+    shapes = [shape for shape in all_shapes() if shape.machine_type == machine_type]
     if not shapes:
         if topology or machine_type.startswith(("ct", "tpu")):
             raise _invalid(f'Machine type "{machine_type}" does not support TPU topology "{topology or ""}".')
@@ -241,10 +237,9 @@ def _shape(properties: Json, policy: Json | None) -> SliceShape | None:
             )
         return single_host
     try:
-        shape = tpu.shape_of(machine_type, topology)
+        shape = shape_of(machine_type, topology)
     except ValueError as error:
-        message = f'Invalid TPU topology "{topology}" for machine type "{machine_type}"'
-        raise _invalid(f"{message}: {error}.") from None
+        raise _invalid(f'Invalid TPU topology "{topology}" for machine type "{machine_type}": {error}.') from None
     _require_placement(placement, shape, policy)
     return shape
 
@@ -301,9 +296,7 @@ def _require_flex_start(pool: Pool, shape: SliceShape, properties: Json) -> None
         "Flex start node pools require initial node count to be set to 0.": pool.nodes_per_zone,
         f"Flex start is not supported for machine type {pool.machine_type}.": not shape.flex_start,
         "Flex start node pools can use neither spot VMs nor reservations.": pool.spot or affinity != "NO_RESERVATION",
-        "Flex start node pools require node auto-repair to be disabled.": properties.get("management", {}).get(
-            "autoRepair"
-        ),
+        "Flex start node pools require node auto-repair to be disabled.": at(properties, "management.autoRepair"),
         f'Invalid max run duration "{duration}": must be between 600s and 604800s.': not allowed,
     }
     for message, refused in refusals.items():

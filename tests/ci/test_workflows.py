@@ -12,8 +12,7 @@ import yaml
 
 import cli.main
 import cli.preview_comment
-from sandbox.builds import prepare_one
-from sandbox.programs import ACTIONLINT
+from sandbox.builds import ACTIONLINT, prepare_one
 from tests.__main__ import LANES
 from tests.documents.command_lines import command_of
 

@@ -10,7 +10,8 @@ from infra.cluster.kubernetes import Json
 from infra.stack import names
 from infra.stack.names import NODE_POOL_LABEL
 from sandbox import daemon
-from sandbox.node_agent.pod import REFUSED, ImageError
+from sandbox.node_agent.environment import ImageError
+from sandbox.node_agent.pod import REFUSED
 from sandbox.operators import program_of
 from sandbox.servers import TOLERATED_SECONDS
 from sandbox.site import BROKEN_ANNOTATION, PULLS_NO_IMAGES, REFUSES_PODS, SILENT_ANNOTATION, taken_ports

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from sandbox.builds import prepare_copy
-from sandbox.programs import API_DOCUMENTS
+from sandbox.builds import API_DOCUMENTS, prepare_copy
 from tests.infra.permissions import ROLES
 from tests.infra.recording import ROOT
 

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from sandbox import builds, programs
-from sandbox.builds import BuildProgress
+from sandbox.builds import API_DOCUMENTS, BuildProgress
 from sandbox.programs import (
-    API_DOCUMENTS,
     OPERATORS,
     PREVIOUS,
     PROGRAMS,

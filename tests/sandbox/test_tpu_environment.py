@@ -2,7 +2,8 @@ from typing import Any
 
 import pytest
 
-from sandbox.node_agent.pod import ConfigError, Pod
+from sandbox.node_agent.environment import ConfigError
+from sandbox.node_agent.pod import Pod
 from sandbox.tpu_environment import cpu_variables, device_variables, webhook_variables
 from tests.sandbox.node_agent.pods import NODE, container, pod
 

@@ -7,14 +7,29 @@ twice its number, plus 1 if its prediction does not count: in prompts, and in th
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
+from typing import Annotated
 
 import numpy as np
+from pydantic import Field
+
+from workloads.spec import Spec
 
 _OPEN_ROWS = 64
 """Number of rows that wait for a conversation that fits into the rest of them."""
 
 _PADDING = 1
 """Stored form of token 0 that is not learned."""
+
+
+class PackedRows(Spec):
+    """Facts of packed conversations in the manifest of their token folder."""
+
+    sequence_length: Annotated[int, Field(gt=0)]
+    """Tokens of a row minus one. The folder can train only with this sequence length."""
+    padding: int
+    """Number of padding tokens."""
+    cut: int
+    """Number of conversations that were longer than a row and lost their end."""
 
 
 def mark(tokens: np.ndarray, learned: bool) -> np.ndarray:

@@ -19,12 +19,11 @@ from fsspec.core import url_to_fs
 
 from workloads.data.documents import Fields, Piece, read_pieces
 from workloads.data.encoders import Encoder
-from workloads.data.packing import Rows, mark
+from workloads.data.packing import PackedRows, Rows, mark
 from workloads.data.token_folder import (
     MANIFEST,
     DataFault,
     Manifest,
-    PackedRows,
     SourceFile,
     TokenFile,
     TokenFolder,

@@ -13,7 +13,7 @@ import hashlib
 import json
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
 from mmap import ACCESS_READ, mmap
@@ -26,6 +26,7 @@ from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 from pydantic import Field, ValidationError, model_validator
 
+from workloads.data.packing import PackedRows
 from workloads.spec import Spec
 
 MANIFEST = "manifest.json"
@@ -52,17 +53,6 @@ class SourceFile(Spec):
     path: str
     size: int
     """Size in bytes as stored, which may be compressed."""
-
-
-class PackedRows(Spec):
-    """Facts of conversations, which have fixed rows; see `packing`."""
-
-    sequence_length: Annotated[int, Field(gt=0)]
-    """Tokens of a row minus one. The folder can train only with this sequence length."""
-    padding: int
-    """Number of padding tokens."""
-    cut: int
-    """Number of conversations that were longer than a row and lost their end."""
 
 
 class TokenFile(Spec):
@@ -179,14 +169,11 @@ class TokenFolder:
 
     folder: str
     manifest: Manifest
+    _maps: dict[str, mmap] = field(default_factory=dict[str, mmap], compare=False)
 
     @classmethod
     def open(cls, folder: str) -> Self:
-        """Open a folder.
-
-        Raises:
-            DataFault: the folder is not finished.
-        """
+        """Open a folder. Raise DataFault as `read_manifest` does."""
         return cls(folder, read_manifest(folder))
 
     def rows(self, length: int) -> RowReader:
@@ -215,12 +202,11 @@ class TokenFolder:
         fs, folder = self._place
         listed = fs.ls(folder, detail=True, refresh=True)
         sizes = {entry["name"].rpartition("/")[2]: entry["size"] for entry in listed}
-        token_bytes = self.manifest.token_bytes
+        expected = {file.name: file.tokens * self.manifest.token_bytes for file in self.manifest.files}
         faults = [
-            f"{self.folder}/{file.name}: expected {file.tokens * token_bytes} bytes,"
-            f" got {sizes.get(file.name, 'no such file')}"
-            for file in self.manifest.files
-            if sizes.get(file.name) != file.tokens * token_bytes
+            f"{self.folder}/{name}: expected {size} bytes, got {sizes.get(name, 'no such file')}"
+            for name, size in expected.items()
+            if sizes.get(name) != size
         ]
         if faults := faults or [*self._changes(content)]:
             raise DataFault(f"{'; '.join(faults)}; copy the folder again or prepare it again")
@@ -287,20 +273,13 @@ class TokenFolder:
 
     def _digest(self, file: TokenFile) -> str:
         fs, folder = self._place
-        whole = hashlib.sha256()
-        with fs.open(f"{folder}/{file.name}", "rb") as opened:
-            while block := opened.read(_HASHED_AT_ONCE_BYTES):
-                whole.update(block)
-        return whole.hexdigest()
+        with fs.open(f"{folder}/{file.name}", "rb", block_size=_HASHED_AT_ONCE_BYTES) as opened:
+            return hashlib.file_digest(opened, "sha256").hexdigest()
 
     @cached_property
     def _ends(self) -> list[int]:
         """End of each file in the stream, in bytes."""
         return [end * self.manifest.token_bytes for end in accumulate(file.tokens for file in self.manifest.files)]
-
-    @cached_property
-    def _maps(self) -> dict[str, mmap]:
-        return {}
 
     @cached_property
     def _place(self) -> tuple[Any, str]:

@@ -5,10 +5,10 @@ cut any of them short, so the reader leaves out what it cannot read and adds a n
 facts.
 """
 
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from itertools import chain
 from typing import Any
 
 from etils import epath
@@ -27,7 +27,7 @@ from multislice_run.records.reader import (
     read_record,
     read_world,
 )
-from workloads.report.mesh_text import Placement
+from workloads.report.mesh_text import Placement, read_newest
 from workloads.spec import FATAL_CODES, ExitCode, cause_order
 
 KILLED = "KILLED"
@@ -35,8 +35,6 @@ KILLED = "KILLED"
 
 LAST = "no end recorded"
 """Ending of the newest attempt while it has recorded none: it is still running, or was killed."""
-
-_START_FILE = re.compile(r"[0-9]+\.json")
 
 
 @dataclass(frozen=True)
@@ -52,8 +50,7 @@ class AttemptHistory:
     followed: bool = False
     """Whether there is a later attempt."""
     host_begins: tuple[int, ...] = ()
-    """Start times of the hosts that failed, in whole Unix seconds. Only for an attempt that ended before it opened the
-    run."""
+    """Start times of the hosts that failed, in whole Unix seconds. Only for an attempt that did not open the run."""
     neighbour: "AttemptHistory | None" = None
     """The attempt whose price an attempt that did not open the run uses."""
     failed_attempt: tuple[str, int] | None = None
@@ -81,9 +78,8 @@ class AttemptHistory:
         """Price of the slices that this attempt runs on. `None` if unknown."""
         if self.neighbour:
             return self.neighbour.usd_per_hour
-        begin = self.begin
-        price = begin.facts.get("usd_per_hour") if begin else None
-        if begin is None or price is None:
+        price = self.begin.facts.get("usd_per_hour") if self.begin else None
+        if price is None:
             return None
         # The recorded price is for all slices that the job asks for.
         there, asked = self.slices
@@ -123,10 +119,8 @@ class AttemptHistory:
     @cached_property
     def ended(self) -> float:
         """Time of its last known event, step or failure."""
-        times = [event.time for events in self.ledgers.values() for event in events]
-        times += [step.time for step in self.steps]
-        times += [failure.time for failure in self.failures]
-        return max(times) if times else float(min(self.host_begins, default=0))
+        found = chain(*self.ledgers.values(), self.steps, self.failures)
+        return max((each.time for each in found), default=float(min(self.host_begins, default=0)))
 
     def has_failure(self, ended: ProcessFailure) -> bool:
         """Whether that failure ended a process of this attempt.
@@ -139,8 +133,7 @@ class AttemptHistory:
             return False
         begins = filter(None, map(_begin_of, self.ledgers.values()))
         own = [event.facts.get("began") for event in begins if event.facts.get("host") == ended.failure.host]
-        known = [int(began) for began in own if began is not None]
-        if known:
+        if known := [int(began) for began in own if began is not None]:
             return any(ended.began <= began <= ended.failure.time for began in known)
         return ended.began <= self.ended and self.began[0] <= ended.failure.time
 
@@ -154,10 +147,9 @@ class AttemptHistory:
             if code == SIGKILL:
                 return KILLED
             return ExitCode(code).name if code in list(ExitCode) else f"exit code {code}"
-        stop = self.last(EventName.STOP)
-        if stop is None:
-            return KILLED if self.followed else LAST
-        return str(stop.facts.get("code", LAST))
+        if stop := self.last(EventName.STOP):
+            return str(stop.facts.get("code", LAST))
+        return KILLED if self.followed else LAST
 
     @property
     def _first(self) -> FailureRecord:
@@ -169,17 +161,16 @@ class AttemptHistory:
 
         They are those that recorded no end. Empty if there is another cause.
         """
-        stops = {
-            process: [each for each in events if each.name == EventName.STOP]
-            for process, events in self.ledgers.items()
-        }
-        codes = {str(stop.facts.get("code")) for found in stops.values() for stop in found}
-        codes |= {exit_name(failure.code) for failure in self.failures}
+        codes = {exit_name(failure.code) for failure in self.failures}
+        hosts: list[str | None] = []
+        for _, events in sorted(self.ledgers.items()):
+            stops = [event for event in events if event.name == EventName.STOP]
+            codes |= {str(stop.facts.get("code")) for stop in stops}
+            if not stops and (begin := _begin_of(events)):
+                hosts.append(begin.facts.get("host"))
         if codes != {ExitCode.PEER_LOST.name}:
             return ()
         failed = {failure.host for failure in self.failures}
-        begins = [_begin_of(events) for process, events in sorted(self.ledgers.items()) if not stops[process]]
-        hosts = [begin.facts.get("host") for begin in begins if begin]
         return tuple(host for host in hosts if host and host not in failed)
 
     @cached_property
@@ -244,62 +235,47 @@ class History:
 
 def read_history(run: epath.Path) -> History:
     """Return the history of the run in the folder `run`, which is `runs/<run>` below a storage path."""
-    return _Reader(run).history()
+    notes: list[str] = []
+    opened = _read_opened(run, notes)
+    run_ids = {run.name, *(start.attempt[0] for start in opened if start.attempt)}
+    ends: dict[int, list[FailureRecord]] = {}
+    early: list[ProcessFailure] = []
+    for ended in read_failures(run.parent.parent, notes, run_ids):
+        if owner := next((start for start in opened if start.has_failure(ended)), None):
+            ends.setdefault(owner.number, []).append(ended.failure)
+        else:
+            early.append(ended)
+    groups = group_by_start(early, [start.began[0] for start in opened])
+    unopened = tuple(_unopened_start(hosts, opened) for hosts in groups)
+    last = max((start.number for start in [*opened, *unopened]), default=0)
+    starts = tuple(
+        replace(start, failures=tuple(ends.get(start.number, ())), followed=start.number < last) for start in opened
+    )
+    manifest = read_record(run / "manifest.json", _manifest, notes)
+    found = History(run, manifest or {}, starts, read_newest(run / "placement", notes), unopened=unopened)
+    submission = found.attempts[-1].submission if found.attempts else None
+    world = read_world(run.parent.parent, submission, notes) if submission else None
+    return replace(found, world=world, notes=tuple(notes))
 
 
-@dataclass
-class _Reader:
-    run: epath.Path
-    notes: list[str] = field(default_factory=list)
-
-    def history(self) -> History:
-        ledgers: dict[int, dict[int, tuple[Event, ...]]] = {}
-        for (start, process), path in numbered_files(self.run / "ledger")[0].items():
-            ledgers.setdefault(start, {})[process] = tuple(read_lines(path, Event.parse, self.notes))
-        steps: dict[int, list[StepLine]] = {}
-        for (start, _), path in numbered_files(self.run / "steps")[0].items():
-            steps.setdefault(start, []).extend(read_lines(path, partial(parse, StepLine), self.notes))
-        # A call has neither, nor has a run before its first step.
-        trained = any(
-            event.facts.get("step") for hosts in ledgers.values() for each in hosts.values() for event in each
-        )
-        for folder, expected in (("ledger", bool(steps)), ("steps", trained)):
-            if expected and not (self.run / folder).exists():
-                self.notes.append(f"{folder}/ is missing")
-        bare = [
-            AttemptHistory(number, ledgers.get(number, {}), tuple(steps.get(number, ())))
-            for number in sorted({*ledgers, *steps})
-        ]
-        starts, unopened = self._ends(bare)
-        manifest = read_record(self.run / "manifest.json", _manifest, self.notes)
-        found = History(self.run, manifest or {}, starts, self._placement(), unopened=unopened)
-        submission = found.attempts[-1].submission if found.attempts else None
-        world = read_world(self.run.parent.parent, submission, self.notes) if submission else None
-        return replace(found, world=world, notes=tuple(self.notes))
-
-    def _ends(self, starts: Sequence[AttemptHistory]) -> tuple[tuple[AttemptHistory, ...], tuple[AttemptHistory, ...]]:
-        """Return the attempts with their failures, and the attempts that failed before they opened the run."""
-        run_ids = {self.run.name, *(start.attempt[0] for start in starts if start.attempt)}
-        ends: dict[int, list[FailureRecord]] = {}
-        early: list[ProcessFailure] = []
-        for ended in read_failures(self.run.parent.parent, self.notes, run_ids):
-            if owner := next((start for start in starts if start.has_failure(ended)), None):
-                ends.setdefault(owner.number, []).append(ended.failure)
-            else:
-                early.append(ended)
-        groups = group_by_start(early, [start.began[0] for start in starts])
-        unopened = tuple(_unopened_start(hosts, starts) for hosts in groups)
-        last = max((start.number for start in [*starts, *unopened]), default=0)
-        ended = [
-            replace(start, failures=tuple(ends.get(start.number, ())), followed=start.number < last) for start in starts
-        ]
-        return tuple(ended), unopened
-
-    def _placement(self) -> Placement | None:
-        folder = self.run / "placement"
-        paths = [path for path in folder.iterdir() if _START_FILE.fullmatch(path.name)] if folder.exists() else []
-        newest = max(paths, key=lambda path: int(path.stem), default=None)
-        return read_record(newest, Placement.model_validate, self.notes) if newest else None
+def _read_opened(run: epath.Path, notes: list[str]) -> list[AttemptHistory]:
+    """Return the attempts that opened the run, without their failures."""
+    ledgers: dict[int, dict[int, tuple[Event, ...]]] = {}
+    for (start, process), path in numbered_files(run / "ledger")[0].items():
+        ledgers.setdefault(start, {})[process] = tuple(read_lines(path, Event.parse, notes))
+    steps: dict[int, list[StepLine]] = {}
+    for (start, _), path in numbered_files(run / "steps")[0].items():
+        steps.setdefault(start, []).extend(read_lines(path, partial(parse, StepLine), notes))
+    found = [
+        AttemptHistory(number, ledgers.get(number, {}), tuple(steps.get(number, ())))
+        for number in sorted({*ledgers, *steps})
+    ]
+    # A call has neither, nor has a run before its first step.
+    trained = any(event.facts.get("step") for start in found for event in chain(*start.ledgers.values()))
+    for folder, expected in (("ledger", bool(steps)), ("steps", trained)):
+        if expected and not (run / folder).exists():
+            notes.append(f"{folder}/ is missing")
+    return found
 
 
 def _manifest(document: Any) -> dict[str, Any]:
@@ -313,11 +289,10 @@ def _unopened_start(hosts: Sequence[ProcessFailure], opened: Sequence[AttemptHis
     following = next((start for start in opened if start.began[0] > begins[0]), None)
     neighbour = following or next(reversed(opened), None)
     number = following.number if following else neighbour.number + 1 if neighbour else 0
-    failures = sorted((host.failure for host in hosts), key=lambda failure: failure.time)
     return AttemptHistory(
         number,
         {},
-        failures=tuple(failures),
+        failures=tuple(sorted((host.failure for host in hosts), key=lambda failure: failure.time)),
         followed=following is not None,
         host_begins=begins,
         neighbour=neighbour,

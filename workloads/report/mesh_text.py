@@ -5,12 +5,15 @@ the training state; `pictures` draws them too. Lines are at most 100 columns wid
 the last parts are shown.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from math import prod
 from typing import Self
 
+from etils import epath
 from pydantic import model_validator
 
+from multislice_run.records.reader import read_record
 from workloads.spec import MeshSpec, SliceSpec, Spec
 
 
@@ -100,6 +103,16 @@ class Placement(Spec):
 def hosts_in_order(slices: SliceSpec) -> tuple[int, ...]:
     """Return the hosts of a mesh that is laid over the devices in order: slice by slice, host by host."""
     return tuple(place // slices.devices_per_host for place in range(slices.devices))
+
+
+_START_FILE = re.compile(r"[0-9]+\.json")
+
+
+def read_newest(folder: epath.Path, notes: list[str]) -> Placement | None:
+    """Return the placement of the newest attempt that wrote one to `folder`. If it cannot be read, add a note."""
+    paths = [path for path in folder.iterdir() if _START_FILE.fullmatch(path.name)] if folder.exists() else []
+    newest = max(paths, key=lambda path: int(path.stem), default=None)
+    return read_record(newest, Placement.model_validate, notes) if newest else None
 
 
 WIDTH = 100

@@ -154,11 +154,8 @@ class Checkpoints:
             NewerCheckpoint: a newer image wrote the newest one that is not damaged. It is not moved.
         """
         steps = self.steps()
-        skipped = {
-            step: f"from step {before} on, the weights are those that gave no finite step"
-            for step in steps
-            if step >= before
-        }
+        useless = f"from step {before} on, the weights are those that gave no finite step"
+        skipped = dict.fromkeys([step for step in steps if step >= before], useless)
         earlier = steps[: len(steps) - len(skipped)]
         if not earlier:
             return None
@@ -270,40 +267,3 @@ class Checkpoints:
         target = self._folder.parent / f"unusable-checkpoint-{step}-{time.strftime('%Y%m%dT%H%M%S')}"
         (self._folder / str(step)).rename(target)
         return str(target)
-
-
-class SaveTimer:
-    """Decides by the leader's clock when to save.
-
-    Each decision includes the batch of the next query. Batches are used and not steps, because steps repeat after a
-    rollback and hosts can agree on each number only once. The next query is after half of the steps that fit in the
-    remaining time, so there are about ten queries between two saves, and a save is not late if the pace halves.
-    """
-
-    def __init__(
-        self, limit_seconds: float, processes: Processes, batch: int, clock: Callable[[], float] = time.monotonic
-    ):
-        self._limit = limit_seconds
-        self._processes = processes
-        self._clock = clock
-        self.restart(batch)
-
-    def restart(self, batch: int) -> None:
-        """Restart the time, because the state before `batch` is saved."""
-        self._saved = self._asked = self._clock()
-        self._asked_batch, self._ask_at = batch, batch + 1
-
-    def is_up(self, batch: int) -> bool:
-        """Return whether to save before `batch`. Every process must query the same batches in the same order."""
-        if batch < self._ask_at:
-            return False
-        self._ask_at = self._processes.share(f"save/{batch}", lambda: self._next(batch))
-        return self._ask_at == batch
-
-    def _next(self, batch: int) -> int:
-        """Return the batch of the next query, which is `batch` itself if there is no time for two more."""
-        now = self._clock()
-        seconds_per_batch = (now - self._asked) / (batch - self._asked_batch)
-        left = self._limit - (now - self._saved)
-        self._asked, self._asked_batch = now, batch
-        return batch + max(0, int(left / 2 / max(seconds_per_batch, 1e-6)))

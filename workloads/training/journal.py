@@ -18,8 +18,8 @@ from workloads.progress import FewerSlices, Line, StepProgress
 from workloads.spec import JobSpec, TrainingSpec
 from workloads.training.pace import compare
 from workloads.training.runtime import Processes
-from workloads.training.step import Position, StepResult
-from workloads.training.step_metrics import Result, StepMetrics
+from workloads.training.step import StepResult
+from workloads.training.step_metrics import Position, Result, StepMetrics
 from workloads.training.trackers import Trackers
 
 

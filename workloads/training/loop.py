@@ -28,7 +28,7 @@ from workloads.progress import (
     RunSummary,
 )
 from workloads.spec import JobSpec
-from workloads.training.checkpoint import Checkpoints, Record, SaveTimer, read_record
+from workloads.training.checkpoint import Checkpoints, Record, read_record
 from workloads.training.data import Batches, require_same_rows
 from workloads.training.failures import Diverged, Preempted, TrainingStopped
 from workloads.training.fingerprint import Replicas
@@ -38,13 +38,15 @@ from workloads.training.kernel_choice import settle
 from workloads.training.local_checkpoints import LocalCheckpoints, LocalSaves, local_folder
 from workloads.training.memory import fitting
 from workloads.training.mesh import build_mesh, placement, show_placement
+from workloads.training.optimizer import settings_change
+from workloads.training.pace import SaveTimer
 from workloads.training.parameter_folder import read_about
 from workloads.training.profile import StepProfiler
 from workloads.training.rows import cache_folder, load_rows
-from workloads.training.runs import manifest, open_run, settings_change
+from workloads.training.runs import manifest, open_run
 from workloads.training.runtime import Processes
-from workloads.training.step import CompiledProgram, Position, Program, TrainState, at_batch, compiler_options
-from workloads.training.step_metrics import StepMetrics
+from workloads.training.step import CompiledProgram, Program, TrainState, at_batch, compiler_options
+from workloads.training.step_metrics import Position, StepMetrics
 from workloads.training.trackers import trackers_of
 
 
@@ -222,7 +224,7 @@ class Training:
                 record = read_record(self.run.checkpoints / str(position.step))
                 add_unstored(self.run.steps, record.attempt, record.steps)
                 earlier = record.manifest
-            if change := settings_change(earlier, self.run, state):
+            if change := settings_change(earlier, self.run.manifest, position.step, state.optimizer):
                 self.journal.announce(change)
         return "resumed" if position.step < self.schedule.steps else "already complete"
 

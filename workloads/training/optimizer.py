@@ -1,6 +1,6 @@
 """AdamW or Muon with warm-up and cosine decay, as optax transformations that work on shards.
 
-Clipping needs the norm over the whole mesh, so it is a function of that norm, which `step` computes.
+Clipping needs the norm over the whole mesh, so it is a function of that norm; see `global_norm`.
 
 Muon, for the matrices of the layers: an update is the momentum with all its singular values brought close to 1
 (https://kellerjordan.github.io/posts/muon/, sizes of updates as in https://arxiv.org/abs/2502.16982). The Newton-Schulz
@@ -9,14 +9,17 @@ matrices, so that each has one full matrix, and send the parts of its update bac
 time in addition to its parts. No matrix is computed twice in a slice, but every slice computes all of them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from math import prod
 from operator import not_
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
+from jax.sharding import PartitionSpec
 
+from workloads.progress import SettingsChanged
 from workloads.spec import ModelSpec, OptimizerSpec
 from workloads.training.layout import BLOCKS, Split, Tree, splits
 from workloads.training.mesh import axes_of
@@ -57,6 +60,58 @@ def updates(state: Tree) -> int:
     """Return the number of updates in the optimizer's `state`. Skipped steps do not count."""
     (counter,) = (part for part in state if isinstance(part, optax.ScaleByScheduleState))
     return int(jnp.asarray(counter.count))
+
+
+def settings_change(
+    earlier: Mapping[str, Any], now: Mapping[str, Any], step: int, state: Tree
+) -> SettingsChanged | None:
+    """Return the settings that differ from those of the attempt that saved the optimizer's `state` after `step`, and
+    both learning rates of the next step. `None` if the length and the optimizer are the same.
+
+    `earlier` and `now` are the manifests of that attempt and of this one.
+    """
+    specs = earlier["spec"], now["spec"]
+    optimizers = [OptimizerSpec.model_validate(spec["optimizer"]) for spec in specs]
+    lengths = [spec["training"]["steps"] for spec in specs]
+    before, after = (
+        {"training.steps": length, **{f"optimizer.{name}": value for name, value in optimizer}}
+        for optimizer, length in zip(optimizers, lengths, strict=True)
+    )
+    changes = [f"{name} {before[name]} to {after[name]}" for name in after if before[name] != after[name]]
+    if not changes:
+        return None
+    done = updates(state)
+    rates = [
+        float(jnp.asarray(learning_rate(optimizer, length)(done)))
+        for optimizer, length in zip(optimizers, lengths, strict=True)
+    ]
+    return SettingsChanged(step, ", ".join(changes), *rates)
+
+
+def state_specs(optimizer: optax.GradientTransformation, state: Tree, weights: Tree) -> Tree:
+    """Return the PartitionSpec of each array of the optimizer's `state`. Moments are split like the weights, whose
+    specs are `weights`."""
+    return optax.tree.map_params(
+        optimizer,
+        lambda moment, split: moment if isinstance(moment, optax.MaskedNode) else split,
+        state,
+        weights,
+        transform_non_params=lambda _: PartitionSpec(),
+        is_leaf=lambda moment: isinstance(moment, optax.MaskedNode),
+    )
+
+
+def global_norm(gradients: Tree) -> jax.Array:
+    """Return the norm of the gradients on the whole mesh. It runs inside a shard_map, on a device's parts of them."""
+    by_axes: dict[tuple[str, ...], list[jax.Array]] = {}
+    for gradient, split in zip(jax.tree.leaves(gradients), jax.tree.leaves(splits(gradients)), strict=True):
+        by_axes.setdefault(split.axes, []).append(jnp.sum(jnp.square(gradient)))
+    sums = [_psum(sum(parts, jnp.float32(0)), axes) for axes, parts in by_axes.items()]
+    return jnp.sqrt(sum(sums, jnp.float32(0)))
+
+
+def _psum(value: jax.Array, axes: tuple[str, ...]) -> jax.Array:
+    return jax.lax.psum(value, axes) if axes else value
 
 
 def clip(gradients: Tree, norm: jax.Array, limit: float) -> Tree:

@@ -29,18 +29,14 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, TypedDict
 
-import jax.numpy as jnp
 from etils import epath
 
 from multislice_run.records import numbered
 from multislice_run.records.ledger import next_start, write_current, write_whole
 from multislice_run.records.lines import Current, parse
-from workloads.progress import SettingsChanged
-from workloads.spec import CHANGEABLE, LIBTPU_VARIABLE, JobSpec, OptimizerSpec, StorageSpec
+from workloads.spec import CHANGEABLE, LIBTPU_VARIABLE, JobSpec, StorageSpec
 from workloads.training.failures import InvalidSpec, first_line
-from workloads.training.optimizer import learning_rate, updates
 from workloads.training.runtime import Processes
-from workloads.training.step import TrainState
 
 KERNEL_SETTINGS = ("attention", "expert_products")
 """Settings of the training section that choose a kernel. The manifest has the newest one on each kind of chips."""
@@ -61,9 +57,7 @@ FIXED_TRAINING_FIELDS = (
 """Fields of the training section that cannot change when a run resumes: they determine the rows of a step, which tokens
 count, the types of the computation, and the arrays of a checkpoint."""
 
-_REMOVED_TRAINING_FIELDS = frozenset(
-    {"lost_rows", "sync_every", "sync_fragments", "outer_learning_rate", "outer_momentum"}
-)
+_REMOVED_TRAINING_FIELDS = ("lost_rows", "sync_every", "sync_fragments", "outer_learning_rate", "outer_momentum")
 """Fields of older training sections that made other batches or other arrays of a checkpoint."""
 
 
@@ -167,9 +161,8 @@ def recorded_kernel(spec: StorageSpec, setting: str, generation: str) -> str | N
     if setting in manifest or setting != "attention":
         return manifest.get(setting, {}).get(generation)
     # Runs from before the kernel was recorded have it in their specification.
-    before = recorded_spec(manifest)
     named = manifest["spec"]["training"].get("attention", "auto")
-    return named if named != "auto" and before.slices.generation == generation else None
+    return named if named != "auto" and recorded_spec(manifest).slices.generation == generation else None
 
 
 def _current(spec: StorageSpec) -> str | None:
@@ -181,10 +174,9 @@ def _current(spec: StorageSpec) -> str | None:
     try:
         return parse(Current, json.loads(path.read_text())).run
     except ValueError as error:
-        fault = str(error)
-    newest = max(_last_written(storage / "runs"), default=(0.0, None))[1]
-    print(f"{path} cannot be used: {fault}; the newest run is {newest or 'not there'}", flush=True)
-    return newest
+        newest = max(_last_written(storage / "runs"), default=(0.0, None))[1]
+        print(f"{path} cannot be used: {error}; the newest run is {newest or 'not there'}", flush=True)
+        return newest
 
 
 def _last_written(runs: epath.Path) -> Iterator[tuple[float, str]]:
@@ -225,11 +217,7 @@ def _record(path: epath.Path, manifest: dict[str, Any], allowed: Collection[str]
             "spec": {**earlier["spec"], "optimizer": manifest["spec"]["optimizer"]},
             # Old runs did not record these.
             "data_order": manifest["data_order"],
-            **{
-                setting: {**earlier.get(setting, {}), **manifest[setting]}
-                for setting in KERNEL_SETTINGS
-                if setting in manifest
-            },
+            **{name: earlier.get(name, {}) | manifest[name] for name in KERNEL_SETTINGS if name in manifest},
         }
         if earlier == now:
             return None
@@ -240,7 +228,7 @@ def _record(path: epath.Path, manifest: dict[str, Any], allowed: Collection[str]
 
 
 def _conflict(earlier: dict[str, Any], now: dict[str, Any], allowed: Collection[str], run: str) -> str | None:
-    if removed := sorted(_REMOVED_TRAINING_FIELDS & earlier["spec"]["training"].keys()):
+    if removed := sorted(earlier["spec"]["training"].keys() & _REMOVED_TRAINING_FIELDS):
         names = ", ".join(f"training.{name}" for name in removed)
         return (
             f"run {run} cannot continue, because it was trained with {names}, which no longer exists;"
@@ -250,11 +238,7 @@ def _conflict(earlier: dict[str, Any], now: dict[str, Any], allowed: Collection[
     if after["initial_weights"] is None:
         # A run that has begun no longer needs its initial weights. Only different ones are a conflict.
         before["initial_weights"] = None
-    if (
-        before["data.order"] is None
-        or before["data.digest"] != after["data.digest"]
-        or before["training.seed"] != after["training.seed"]
-    ):
+    if before["data.order"] is None or any(before[name] != after[name] for name in ("data.digest", "training.seed")):
         # The order was not recorded, or it differs only because rows or seed do.
         before["data.order"] = after["data.order"]
     changed = [name for name in after if before[name] != after[name] and name not in allowed]
@@ -275,11 +259,10 @@ def _conflict(earlier: dict[str, Any], now: dict[str, Any], allowed: Collection[
 def _identity(manifest: dict[str, Any]) -> dict[str, object]:
     """Return the settings that must not change between attempts of one run. Slices, mesh, length and saves may."""
     spec = recorded_spec(manifest)
-    training = {name: getattr(spec.training, name) for name in FIXED_TRAINING_FIELDS}
     sections = {
         "model": dict(spec.model) | spec.model.model_dump(),
         "optimizer": dict(spec.optimizer),
-        "training": training,
+        "training": {name: getattr(spec.training, name) for name in FIXED_TRAINING_FIELDS},
         "data": {"digest": manifest["data_digest"], "order": manifest.get("data_order")},
     }
     named = {f"{section}.{name}": value for section, values in sections.items() for name, value in values.items()}
@@ -294,28 +277,6 @@ def recorded_spec(manifest: dict[str, Any]) -> JobSpec:
     training = {name: value for name, value in recorded["training"].items() if name not in _REMOVED_TRAINING_FIELDS}
     rest = {name: value for name, value in recorded.items() if name != "slice_failure"}
     return JobSpec.model_validate({**rest, "training": training})
-
-
-def settings_change(earlier: Mapping[str, Any], run: Run, state: TrainState) -> SettingsChanged | None:
-    """Return the settings that differ from those of the attempt that saved `state`, whose manifest is `earlier`, and
-    both learning rates of the next step. `None` if the length and the optimizer are the same."""
-    step = int(state.step)
-    specs = earlier["spec"], run.manifest["spec"]
-    optimizers = [OptimizerSpec.model_validate(spec["optimizer"]) for spec in specs]
-    lengths = [spec["training"]["steps"] for spec in specs]
-    before, now = (
-        {"training.steps": length, **{f"optimizer.{name}": value for name, value in optimizer}}
-        for optimizer, length in zip(optimizers, lengths, strict=True)
-    )
-    changes = [f"{name} {before[name]} to {now[name]}" for name in now if before[name] != now[name]]
-    if not changes:
-        return None
-    done = updates(state.optimizer)
-    rates = [
-        float(jnp.asarray(learning_rate(optimizer, length)(done)))
-        for optimizer, length in zip(optimizers, lengths, strict=True)
-    ]
-    return SettingsChanged(step, ", ".join(changes), *rates)
 
 
 def _version(package: str) -> str | None:

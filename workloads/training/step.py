@@ -9,7 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -27,7 +27,7 @@ from workloads.training.gradients import summed, summed_and_gradients
 from workloads.training.layout import Split, Tree, partition_specs, splits
 from workloads.training.mesh import AXES, DATA_AXES
 from workloads.training.model import PADDING, Forward, Summed, initial_parameters
-from workloads.training.optimizer import build_optimizer, clip
+from workloads.training.optimizer import build_optimizer, clip, global_norm, state_specs
 
 BATCH = PartitionSpec(DATA_AXES)
 """Partition of a batch: sequences are distributed over replicas and their fsdp shards."""
@@ -44,24 +44,6 @@ class TrainState:
     parameters: Tree
     """The model's weights, or the adapters of a job with `training.lora`."""
     optimizer: Tree
-
-
-@dataclass(frozen=True)
-class Position:
-    """Position of a run, from which an attempt continues."""
-
-    step: int
-    """Number of steps done."""
-    batch: int
-    """Number of the next batch. A rollback repeats steps, but never batches."""
-
-    @classmethod
-    def of(cls, state: TrainState) -> Self:
-        return cls(int(state.step), int(state.batch))
-
-    @property
-    def next(self) -> "Position":
-        return Position(self.step + 1, self.batch + 1)
 
 
 def at_batch(state: TrainState, number: int) -> TrainState:
@@ -103,13 +85,16 @@ class Program:
     def __init__(self, spec: JobSpec, mesh: Mesh):
         self._spec = spec
         self._mesh = mesh
+        self.compiler_options = compiler_options(spec, mesh)
         self._dtype = jnp.dtype(spec.training.compute_dtype)
         self._stages = spec.mesh.stage
         self._forward = _forward(spec, _on_tpu(mesh))
         self._optimizer = build_optimizer(spec.optimizer, spec.model, spec.training.steps)
         self._model_shapes = jax.eval_shape(lambda: initial_parameters(spec.model, spec.training.seed))
         shapes = jax.eval_shape(self._initial)
-        self._specs = self._state_specs(shapes)
+        parameters = partition_specs(shapes.parameters)
+        moments = state_specs(self._optimizer, shapes.optimizer, parameters)
+        specs = TrainState(PartitionSpec(), PartitionSpec(), parameters, moments)
         self._splits: list[Split] = jax.tree.leaves(splits(shapes.parameters))
         self.batch_sharding = NamedSharding(mesh, BATCH)
         rows = spec.training.batch_rows(spec.mesh.data_shards)
@@ -117,7 +102,7 @@ class Program:
         self.state_shapes: TrainState = jax.tree.map(
             lambda leaf, split: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=NamedSharding(mesh, split)),
             shapes,
-            self._specs,
+            specs,
         )
         self.frozen_shapes: Tree | None = self._shapes_of_frozen() if spec.training.lora else None
         """Shapes of the third argument of step and evaluation. `None` if they have only two."""
@@ -141,20 +126,15 @@ class Program:
         return self.lower_step().compile(self.compiler_options | more)
 
     def lower_step(self) -> jax.stages.Lowered:
-        arguments = (self._specs, BATCH, *self._frozen_specs)
-        step = self._over_mesh(self.local_step, arguments, (self._specs, PartitionSpec()))
-        return jax.jit(step, donate_argnums=0).lower(self.state_shapes, self.batch, *self._frozen)
+        arguments = (self.state_shapes, self.batch, *self._frozen)
+        step = self._over_mesh(self.local_step, arguments, (_specs(self.state_shapes), PartitionSpec()))
+        return jax.jit(step, donate_argnums=0).lower(*arguments)
 
     def compile_evaluation(self) -> jax.stages.Compiled:
         """Compile (parameters, tokens[, frozen weights]) -> (summed loss, tokens that count)."""
-        arguments = (self._specs.parameters, BATCH, *self._frozen_specs)
+        arguments = (self.state_shapes.parameters, self.batch, *self._frozen)
         evaluate = self._over_mesh(self._local_evaluation, arguments, PartitionSpec())
-        lowered = jax.jit(evaluate).lower(self.state_shapes.parameters, self.batch, *self._frozen)
-        return lowered.compile(self.compiler_options)
-
-    @property
-    def compiler_options(self) -> dict[str, Any]:
-        return compiler_options(self._spec, self._mesh)
+        return jax.jit(evaluate).lower(*arguments).compile(self.compiler_options)
 
     @property
     def choices(self) -> dict[str, str]:
@@ -167,7 +147,8 @@ class Program:
         dtype = token_type(self._spec.model.vocab_size, self._spec.training.reads_marks)
         return jax.ShapeDtypeStruct(self.batch_shape, dtype, sharding=self.batch_sharding)
 
-    def _over_mesh(self, local: Callable[..., Tree], in_specs: Tree, out_specs: Tree) -> Callable[..., Tree]:
+    def _over_mesh(self, local: Callable[..., Tree], arguments: Tree, out_specs: Tree) -> Callable[..., Tree]:
+        in_specs = _specs(arguments)
         return jax.shard_map(local, mesh=self._mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
 
     def _initial(self) -> TrainState:
@@ -185,25 +166,9 @@ class Program:
 
         return jax.tree.map(shape, self._model_shapes, splits(self._model_shapes))
 
-    def _state_specs(self, shapes: TrainState) -> TrainState:
-        parameters = partition_specs(shapes.parameters)
-        moments = optax.tree.map_params(
-            self._optimizer,
-            lambda moment, split: moment if isinstance(moment, optax.MaskedNode) else split,
-            shapes.optimizer,
-            parameters,
-            transform_non_params=lambda _: PartitionSpec(),
-            is_leaf=lambda moment: isinstance(moment, optax.MaskedNode),
-        )
-        return TrainState(PartitionSpec(), PartitionSpec(), parameters, moments)
-
     @property
     def _frozen(self) -> tuple[Tree, ...]:
         return () if self.frozen_shapes is None else (self.frozen_shapes,)
-
-    @property
-    def _frozen_specs(self) -> tuple[Tree, ...]:
-        return tuple(jax.tree.map(lambda leaf: leaf.sharding.spec, shapes) for shapes in self._frozen)
 
     def _local_evaluation(
         self, parameters: Tree, tokens: jax.Array, frozen: Tree | None = None
@@ -219,7 +184,7 @@ class Program:
             state.parameters, self._marked(tokens), self._forward, self._dtype, self._stages, frozen
         )
         total, gradients = self._reduced(own, gradients)
-        norm = self._global_norm(gradients)
+        norm = global_norm(gradients)
         clipped = clip(gradients, norm, self._spec.optimizer.clip_norm)
         updates, optimizer = self._optimizer.update(clipped, state.optimizer, state.parameters)
         parameters = optax.apply_updates(state.parameters, updates)
@@ -259,14 +224,6 @@ class Program:
             tokens_per_step = self._spec.training.global_batch * self._spec.training.sequence_length
             leaves = [leaf * (tokens_per_step / total.counted) for leaf in leaves]
         return total, jax.tree.unflatten(structure, leaves)
-
-    def _global_norm(self, gradients: Tree) -> jax.Array:
-        squares = [jnp.sum(jnp.square(leaf)) for leaf in jax.tree.leaves(gradients)]
-        by_axes: dict[tuple[str, ...], list[jax.Array]] = {}
-        for square, split in zip(squares, self._splits, strict=True):
-            by_axes.setdefault(split.axes, []).append(square)
-        sums = [_psum(sum(parts, jnp.float32(0)), axes) for axes, parts in by_axes.items()]
-        return jnp.sqrt(sum(sums, jnp.float32(0)))
 
 
 class CompiledProgram:
@@ -330,13 +287,13 @@ def _on_tpu(mesh: Mesh) -> bool:
     return mesh.devices.flat[0].platform == "tpu"
 
 
+def _specs(shapes: Tree) -> Tree:
+    return jax.tree.map(lambda leaf: leaf.sharding.spec, shapes)
+
+
 def _forward(spec: JobSpec, on_tpu: bool) -> Forward:
     kernel = spec.training.attention if on_tpu else "reference"
     heads = Heads.of(spec.model, kernel)
     grouped = grouped_products(spec.training, spec.vmem_kib if on_tpu else None)
     even = spec.training.global_batch % (spec.mesh.data_shards * spec.training.accumulation) == 0
     return Forward(spec.model, spec.training, heads, grouped, on_tpu, padded=not even)
-
-
-def _psum(value: jax.Array, axes: tuple[str, ...]) -> jax.Array:
-    return jax.lax.psum(value, axes) if axes else value

@@ -16,7 +16,25 @@ from workloads.spec import JobSpec
 from workloads.training.flops import flops_per_token, utilisation
 from workloads.training.runs import Run
 from workloads.training.runtime import Processes
-from workloads.training.step import Position, StepResult
+from workloads.training.step import StepResult, TrainState
+
+
+@dataclass(frozen=True)
+class Position:
+    """Position of a run, from which an attempt continues."""
+
+    step: int
+    """Number of steps done."""
+    batch: int
+    """Number of the next batch. A rollback repeats steps, but never batches."""
+
+    @classmethod
+    def of(cls, state: TrainState) -> Self:
+        return cls(int(state.step), int(state.batch))
+
+    @property
+    def next(self) -> "Position":
+        return Position(self.step + 1, self.batch + 1)
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from sandbox.builds import prepare_one
-from sandbox.programs import PROMTOOL
+from sandbox.builds import PROMTOOL, prepare_one
 
 
 @pytest.fixture(scope="session")

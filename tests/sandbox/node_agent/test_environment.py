@@ -7,12 +7,13 @@ from hypothesis import strategies as st
 
 from sandbox.node_agent.environment import (
     SERVICE_ACCOUNT_PATH,
+    ConfigError,
     command_line,
     container_mounts,
     declared_variables,
     expand,
 )
-from sandbox.node_agent.pod import ConfigError, Pod
+from sandbox.node_agent.pod import Pod
 from tests.sandbox.node_agent.pods import Json, container, pod, surroundings
 
 NAMES = st.text(alphabet="ABCDEFGHIJ_", min_size=1)

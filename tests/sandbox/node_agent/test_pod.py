@@ -4,13 +4,8 @@ from typing import Any
 import pytest
 
 from infra.cluster.kubernetes import Json
-from sandbox.node_agent.pod import (
-    ContainerRecord,
-    Pod,
-    pod_status,
-    running,
-    terminated,
-)
+from sandbox.node_agent.pod import ContainerRecord, Pod, pod_status, running
+from sandbox.node_agent.pod_process import terminated
 from tests.sandbox.node_agent.pods import container, pod
 
 START = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)

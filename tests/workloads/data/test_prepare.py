@@ -9,8 +9,9 @@ import pytest
 
 from workloads.data.documents import TextField, Turns, data_files
 from workloads.data.encoders import ByteEncoder
+from workloads.data.packing import PackedRows
 from workloads.data.prepare import Progress, Request, prepare
-from workloads.data.token_folder import DataFault, Manifest, PackedRows, SourceFile, TokenFolder
+from workloads.data.token_folder import DataFault, Manifest, SourceFile, TokenFolder
 
 
 def request(tmp_path: Path, *inputs: Path, end_of_document: str = "|") -> Request:

@@ -15,8 +15,6 @@ import numpy as np
 import pytest
 import tensorstore
 from etils import epath
-from hypothesis import given
-from hypothesis import strategies as st
 from jax.experimental import multihost_utils
 
 from tests.checkout import ROOT
@@ -25,11 +23,10 @@ from tests.workloads.training.running import ALONE, program_of
 from workloads.progress import CheckpointSkipped
 from workloads.spec import ExitCode, TrainingSpec
 from workloads.training import checkpoint, restore
-from workloads.training.checkpoint import FORMAT, Checkpoints, Record, SaveTimer
+from workloads.training.checkpoint import FORMAT, Checkpoints, Record
 from workloads.training.failures import NewerCheckpoint, NoCheckpoint
 from workloads.training.fingerprint import Take, compile_fingerprints
 from workloads.training.mesh import REPLICA
-from workloads.training.runtime import Processes
 from workloads.training.step import Program, TrainState
 
 pytestmark = pytest.mark.costs(cpu_seconds=15)
@@ -293,59 +290,3 @@ def test_a_save_on_a_disk_that_is_or_gets_full_fails_as_a_save(tmp_path: Path) -
         assert (kind, int(code), saved) == ("SaveFailed", ExitCode.CRASH, "False")
         assert f"the checkpoint of step {step} cannot be written" in message
         assert "No space left" in message
-
-
-LIMIT = 600.0
-
-
-class Counted(Processes):
-    asked: list[str] = []
-
-    def share(self, key: str, decide: Callable[[], Any]) -> Any:
-        self.asked.append(key)
-        return decide()
-
-
-def saves(paces: Callable[[int], float], steps: int) -> tuple[list[float], int]:
-    """Return the times between saves if step n takes paces(n) seconds, and how often the hosts communicated."""
-    now, last, gaps = 0.0, 0.0, list[float]()
-    processes = Counted(0, 1, "host-0")
-    processes.asked.clear()
-    timer = SaveTimer(LIMIT, processes, 0, lambda: now)
-    for step in range(1, steps):
-        now += paces(step)
-        if timer.is_up(step):
-            gaps.append(now - last)
-            last = now
-            timer.restart(step)
-    return gaps, len(processes.asked)
-
-
-@given(st.floats(0.01, 200), st.floats(0.5, 2))
-def test_saves_are_never_further_apart_than_the_limit_while_the_pace_stays_within_its_half(
-    pace: float, change: float
-) -> None:
-    gaps, _ = saves(lambda step: pace * (change if step % 40 > 20 else 1), int(3 * LIMIT / pace) + 50)
-    assert gaps
-    assert max(gaps) <= LIMIT + 1e-6
-    assert min(gaps) >= LIMIT - 6 * pace
-
-
-def test_hosts_talk_a_few_times_between_two_saves_and_not_at_every_step() -> None:
-    gaps, asked = saves(lambda _: 0.1, 20_000)
-    assert len(gaps) == 3
-    assert asked < 20 * len(gaps)
-
-
-def test_steps_longer_than_the_limit_are_all_saved() -> None:
-    assert len(saves(lambda _: 2 * LIMIT, 6)[0]) == 5
-
-
-def test_other_hosts_follow_the_leader_whatever_their_clock_says() -> None:
-    class Follower(Processes):
-        def share(self, key: str, decide: Callable[[], Any]) -> Any:
-            return {"save/6": 8, "save/8": 8}[key]
-
-    looked_at_once = iter([0.0])
-    timer = SaveTimer(LIMIT, Follower(1, 2, "host-1"), 5, lambda: next(looked_at_once))
-    assert [timer.is_up(step) for step in (6, 7, 8)] == [False, False, True]

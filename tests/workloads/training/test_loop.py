@@ -28,8 +28,8 @@ from workloads.training.checkpoint import Checkpoints
 from workloads.training.failures import Diverged
 from workloads.training.journal import Journal
 from workloads.training.runtime import Deadline, Processes
-from workloads.training.step import CompiledProgram, Position, StepResult, TrainState
-from workloads.training.step_metrics import StepMetrics
+from workloads.training.step import CompiledProgram, StepResult, TrainState
+from workloads.training.step_metrics import Position, StepMetrics
 
 pytestmark = pytest.mark.costs(cpu_seconds=30)
 
