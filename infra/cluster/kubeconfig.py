@@ -215,7 +215,7 @@ def _tls(cluster: _Entry, certificate: str, key: str) -> ssl.SSLContext:
     else:
         made.load_default_certs()
     if certificate:
-        # Python reads key pairs only from files. Nobody else may read this one.
+        # Python reads key pairs only from files. No other user may read this one.
         with tempfile.NamedTemporaryFile("w", delete_on_close=False) as pair:
             pair.write(f"{certificate}\n{key}")
             pair.close()
@@ -243,7 +243,7 @@ class _Plugin:
     def status(self) -> Json:
         """Return the credentials. The plugin runs if it has not, or if they are about to end."""
         with self._lock:
-            ends = self._status and self._status.get("expirationTimestamp")
+            ends = (self._status or {}).get("expirationTimestamp")
             if self._status is None or (ends and datetime.fromisoformat(ends) - _RENEWED_BEFORE <= datetime.now(UTC)):
                 self._status = self._run()
             return self._status

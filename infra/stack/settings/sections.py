@@ -112,7 +112,8 @@ class Sections:
         """Return a section whose values all have defaults. No value of an unreadable section can be used."""
         if name not in self.raw:
             return model()
-        return self.optional(name, model) or _without(model, frozenset(model.model_fields)).model_validate({})
+        unread: type[S] = _without(model, frozenset(model.model_fields))
+        return self.optional(name, model) or unread.model_validate({})
 
     def plain[S: Spec](self, model: type[S]) -> S:
         """Return top-level values of the file, with defaults for those that are missing."""
