@@ -124,22 +124,22 @@ def row(design: Design, report: "Report") -> Row:
     """Return the row for a report of the preflight."""
     compilation, done, estimate = report.compilation, report.done, report.estimate
     assert compilation
-    memory, excess, step = compilation.memory, compilation.excess, None
-    if done and estimate:
-        step = CompiledStep(
-            steps=estimate.steps,
-            ici_sent_bytes={kind.value: total.sent_bytes for kind, total in done.ici.items()},
-            dcn_sent_bytes={kind: total.sent_bytes for kind, total in done.dcn.items()},
-            dcn_seconds=estimate.dcn_seconds,
-            dcn_exposed_seconds=estimate.dcn_exposed_seconds,
-        )
+    memory, excess = compilation.memory, compilation.excess
     return Row(
         design=design,
         compiled_on=datetime.now(UTC).date(),
         versions=versions(),
         needed_gib=memory.peak_gib if memory else excess and excess.needed_gib,
         usable_gib=chip_of(report.spec.slices).usable_hbm_gib_per_device,
-        step=step,
+        step=CompiledStep(
+            steps=estimate.steps,
+            ici_sent_bytes={kind.value: total.sent_bytes for kind, total in done.ici.items()},
+            dcn_sent_bytes={kind: total.sent_bytes for kind, total in done.dcn.items()},
+            dcn_seconds=estimate.dcn_seconds,
+            dcn_exposed_seconds=estimate.dcn_exposed_seconds,
+        )
+        if done and estimate
+        else None,
         compile_cpu_seconds=compilation.cpu_seconds,
     )
 

@@ -30,20 +30,12 @@ _MODEL = {
 }
 _ROUNDS, _STEPS = 10, 3
 """Number of rounds, and of steps of each in a round."""
-_NEVER = 10_000
-_TRAINING = {
-    "steps": _NEVER,
-    "global_batch": 8,
-    "sequence_length": 256,
-    "save_every_steps": _NEVER,
-    "save_every_minutes": 1000,
-    "evaluate_every_steps": _NEVER,
-}
 
 
 def job(storage: Path) -> JobSpec:
     """Return a job with four layers on one CPU device. It runs within a minute, and matmuls dominate its time."""
-    return changed(small_job(storage, 1, 1, **_TRAINING), model=_MODEL, data={"max_bytes": 1 << 20})
+    spec = small_job(storage, replica=1, fsdp=1, global_batch=8, sequence_length=256)
+    return changed(spec, model=_MODEL, data={"max_bytes": 1 << 20})
 
 
 @dataclass(frozen=True)

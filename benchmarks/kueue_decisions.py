@@ -9,18 +9,16 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from random import Random
-from typing import Any
 
 from pydantic import ValidationError
 
+from infra.cluster.kubernetes import Json
 from infra.review.admission import manifests
 from infra.review.admission.rehearsal import Verdict, rehearse
 from infra.review.admission.situation import Situation, Workload
 from infra.stack.names import KUEUE_API_VERSION, TPU_RESOURCE
-from sandbox.programs import PROGRAMS, version_of
+from sandbox.programs import versions
 from workloads.spec.base import Spec
-
-type Manifest = dict[str, Any]
 
 NAMESPACE = "default"
 """Namespace of the workloads. It is in every cluster."""
@@ -30,7 +28,6 @@ TRIAL_LABEL = "kueue-trial"
 _PRIORITIES = (100, 500, 1000)
 _NEWCOMERS_PRIORITIES = (100, 500, 500, 1000, 1000, 1000)
 """Mostly high, so that many preempt others."""
-_COUNTS = (1, 1, 1, 1, 2, 2, 3)
 _CHIPS_PER_POD = 4
 _LABEL = "trial-flavor"
 
@@ -58,11 +55,11 @@ class Trial:
 
     name: str
     fair_sharing: bool
-    flavors: list[Manifest]
-    queues: list[Manifest]
-    workloads: list[Manifest]
+    flavors: list[Json]
+    queues: list[Json]
+    workloads: list[Json]
     """Workloads, in the order in which they are submitted."""
-    newcomer: Manifest
+    newcomer: Json
     older: bool = False
     """Whether the newcomer is created before the others, and activated after they have settled."""
     stopped: str | None = None
@@ -71,7 +68,7 @@ class Trial:
     """Workload that ends after all have settled. The others settle again before the newcomer is submitted."""
 
     @property
-    def fixtures(self) -> list[Manifest]:
+    def fixtures(self) -> list[Json]:
         """Return the objects that exist before all workloads, in the order in which they are created."""
         names = [queue["metadata"]["name"] for queue in self.queues]
         local = [_object("LocalQueue", name, {"clusterQueue": name}, namespace=NAMESPACE) for name in names]
@@ -144,14 +141,14 @@ def draw_crowded(name: str, seed: int, *, fair_sharing: bool) -> Trial:
 
 def start_trial(trial: Trial) -> tuple[Situation, Workload]:
     """Return the trial before Kueue has processed any of it."""
-    created: list[Manifest] = []
+    created: list[Json] = []
     for second, manifest in enumerate([*trial.workloads, trial.newcomer]):
         made = {"uid": f"uid-{second}", "creationTimestamp": f"2026-01-01T00:00:{second:02}Z"}
         created.append({**manifest, "metadata": manifest["metadata"] | made})
     return situation_of(trial, created)
 
 
-def situation_of(trial: Trial, found: Iterable[Manifest], on_hold: str | None = None) -> tuple[Situation, Workload]:
+def situation_of(trial: Trial, found: Iterable[Json], on_hold: str | None = None) -> tuple[Situation, Workload]:
     """Return the situation of workloads as the API server returns them, of which the last one is the newcomer."""
     queues = [manifests.queue(queue) for queue in trial.queues]
     held = tuple(each.model_copy(update={"stop_policy": "Hold"}) if each.name == on_hold else each for each in queues)
@@ -174,19 +171,18 @@ def plain(workloads: Sequence[Workload]) -> list[Workload]:
     return [small(workload) for workload in workloads]
 
 
-def _object(kind: str, name: str, spec: Manifest, **metadata: str) -> Manifest:
+def _object(kind: str, name: str, spec: Json, **metadata: str) -> Json:
     about = {"name": name, "labels": {TRIAL_LABEL: ""}, **metadata}
     return {"apiVersion": KUEUE_API_VERSION, "kind": kind, "metadata": about, "spec": spec}
 
 
-def _flavor(name: str) -> Manifest:
-    taint = {"key": TPU_RESOURCE, "value": "present", "effect": "NoSchedule"}
-    return _object("ResourceFlavor", name, {"nodeLabels": {_LABEL: name}, "nodeTaints": [taint]})
+def _flavor(name: str) -> Json:
+    return _object("ResourceFlavor", name, {"nodeLabels": {_LABEL: name}})
 
 
 def _queue(
     random: Random, name: str, cohort: str | None, flavors: list[str], style: _Style, *, fair_sharing: bool
-) -> Manifest:
+) -> Json:
     reclaim = random.choice(style.reclaim)
     pushes = not fair_sharing and reclaim != "Never" and random.random() < 0.4
     usual = random.random() < 0.6
@@ -198,7 +194,7 @@ def _queue(
     quotas = [
         {"name": flavor, "resources": [{"name": TPU_RESOURCE, **_quota(random, cohort, style)}]} for flavor in offered
     ]
-    spec: Manifest = {
+    spec: Json = {
         **({"cohortName": cohort} if cohort else {}),
         **({"fairSharing": {"weight": weight}} if weight else {}),
         "namespaceSelector": {},
@@ -229,12 +225,12 @@ def draw_workload(
     queue: str,
     flavors: list[str],
     priorities: tuple[int, ...] = _PRIORITIES,
-    counts: tuple[int, ...] = _COUNTS,
-) -> Manifest:
+    counts: tuple[int, ...] = (1, 1, 1, 1, 2, 2, 3),
+) -> Json:
     """Return a workload of one or two pod sets."""
     pods = [random.choice(counts) for _ in range(1 if random.random() < 0.85 else 2)]
     suitable = random.sample(flavors, random.randint(1, len(flavors))) if random.random() < 0.3 else []
-    spec: Manifest = {
+    spec: Json = {
         "queueName": queue,
         "priority": random.choice(priorities),
         "podSets": [
@@ -245,7 +241,7 @@ def draw_workload(
     return _object("Workload", name, spec, namespace=NAMESPACE)
 
 
-def _pod(suitable: list[str]) -> Manifest:
+def _pod(suitable: list[str]) -> Json:
     """Return a pod that may use the nodes of these flavors, or of all flavors if the list is empty."""
     one_of = {"key": _LABEL, "operator": "In", "values": suitable}
     terms = {"nodeSelectorTerms": [{"matchExpressions": [one_of]}]}
@@ -253,7 +249,6 @@ def _pod(suitable: list[str]) -> Manifest:
     chips = {TPU_RESOURCE: str(_CHIPS_PER_POD)}
     return {
         "restartPolicy": "Never",
-        "tolerations": [{"key": TPU_RESOURCE, "operator": "Exists", "effect": "NoSchedule"}],
         **({"affinity": node} if suitable else {}),
         "containers": [{"name": "main", "image": "none", "resources": {"requests": chips, "limits": chips}}],
     }
@@ -310,15 +305,9 @@ class Decision(Spec):
         return self.seen.agrees_with(self.verdict)
 
 
-def kueue() -> str:
-    """Return the version of Kueue in the sandbox."""
-    (version,) = (version_of(program) for program in PROGRAMS if program.name == "kueue")
-    return version
-
-
 def write(path: Path, trials: Iterable[tuple[str, Spec]]) -> None:
     """Write what the sandbox's Kueue did in trials of these names, which other names then do not begin with."""
-    lines = [json.dumps({"kueue": kueue()})]
+    lines = [json.dumps({"kueue": versions()["kueue"]})]
     for name, found in trials:
         line = json.dumps(found.model_dump(), default=sorted, separators=(",", ":"))
         lines.append(line.replace(f"{NAMESPACE}/", "").replace(f"{name}-", ""))

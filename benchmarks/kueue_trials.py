@@ -20,7 +20,6 @@ from benchmarks.kueue_decisions import (
     RECORD,
     TRIAL_LABEL,
     Decision,
-    Manifest,
     Seen,
     Trial,
     draw_named,
@@ -29,12 +28,11 @@ from benchmarks.kueue_decisions import (
     start_trial,
     write,
 )
-from infra.cluster.kubernetes import ApiError, ApiServer
+from infra.cluster.kubernetes import ApiError, ApiServer, Json
 from infra.stack.manifests import condition, conditions, is_true
 from infra.stack.names import FLAVORS, KUEUE_API_VERSION, LOCAL_QUEUES, QUEUES, TPU_RESOURCE, WORKLOADS
-from sandbox.servers import holds_within
 from tests.chain.shared import held
-from tests.chain.stack import ignore, sandbox_in
+from tests.chain.stack import ignore, sandbox_in, wait_until
 
 _API = f"/apis/{KUEUE_API_VERSION}"
 PATHS = {
@@ -60,7 +58,7 @@ class Watched:
     """Workloads of all trials, and which of them preempted others since the last read."""
 
     api: ApiServer
-    trial_of: Callable[[Manifest], str]
+    trial_of: Callable[[Json], str]
     """Returns the name of the trial of a workload."""
     most_evictions: int = _MAX_EVICTIONS
     pushed: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
@@ -71,7 +69,7 @@ class Watched:
     """Times of known evictions, by workload."""
     _final: set[str] = field(default_factory=set[str])
 
-    def settle(self, seconds: float) -> dict[str, Manifest]:
+    def settle(self, seconds: float) -> dict[str, Json]:
         """Wait until nothing changes, for at most this time. Return the workloads by key."""
         deadline = time.monotonic() + seconds
         states: dict[str, object] = {}
@@ -90,7 +88,7 @@ class Watched:
                 return found
             time.sleep(_POLL_SECONDS)
 
-    def _evictions(self, found: Iterable[Manifest]) -> set[str]:
+    def _evictions(self, found: Iterable[Json]) -> set[str]:
         """Stop evicted workloads without jobs, after all that are evicted together have been marked. Return the trials
         of those that still have quota."""
         evicted = [item for item in found if is_true(item, "Evicted")]
@@ -105,7 +103,7 @@ class Watched:
                     self._let_go(item)
         return set(map(self.trial_of, leaving)) - self.preempts_in_circles
 
-    def _note(self, item: Manifest) -> bool:
+    def _note(self, item: Json) -> bool:
         """Record which workload preempted this one, and why. Return whether the eviction is new."""
         sights, at = self._known.setdefault(key(item), set()), condition(item, "Evicted")["lastTransitionTime"]
         if at in sights:
@@ -115,7 +113,7 @@ class Watched:
             self.pushed.setdefault(_by(item), {})[key(item)] = condition(item, "Preempted")["reason"]
         return True
 
-    def _let_go(self, item: Manifest) -> None:
+    def _let_go(self, item: Json) -> None:
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         ended = {"status": "False", "reason": "Pending", "message": "stopped", "lastTransitionTime": now}
         found = [
@@ -178,17 +176,17 @@ def queues_of(api: ApiServer, trials: Iterable[Trial]) -> Generator[None]:
     finally:
         for path in paths:
             api.delete(path, {})
-        if not holds_within(TIMEOUT_SECONDS, lambda: not any(api.request("GET", path)["items"] for path in paths)):
-            raise TimeoutError(f"Kueue did not release the objects of the trials within {TIMEOUT_SECONDS} s")
+        left = "Kueue did not release the objects of the trials"
+        wait_until(lambda: not any(api.request("GET", path)["items"] for path in paths), lambda: left)
 
 
-def create(api: ApiServer, objects: Iterable[Manifest]) -> None:
+def create(api: ApiServer, objects: Iterable[Json]) -> None:
     """Create objects of trials one after another."""
     for manifest in objects:
         api.request("POST", PATHS[manifest["kind"]], manifest)
 
 
-def _decision(trial: Trial, before: dict[str, Manifest], after: dict[str, Manifest], watched: Watched) -> Decision:
+def _decision(trial: Trial, before: dict[str, Json], after: dict[str, Json], watched: Watched) -> Decision:
     if trial.name in watched.preempts_in_circles:
         # The trial has no final state, so record its begin.
         situation, newcomer = start_trial(trial)
@@ -202,7 +200,7 @@ def _decision(trial: Trial, before: dict[str, Manifest], after: dict[str, Manife
     return Decision(name=trial.name, situation=situation, newcomer=started, seen=seen)
 
 
-def see(item: Manifest, pushed: Mapping[str, str]) -> Seen:
+def see(item: Json, pushed: Mapping[str, str]) -> Seen:
     """Return the result of a workload that preempted those of `pushed`."""
     admitted = is_true(item, "QuotaReserved")
     assignments = item["status"]["admission"]["podSetAssignments"] if admitted else []
@@ -217,21 +215,21 @@ def see(item: Manifest, pushed: Mapping[str, str]) -> Seen:
     return Seen(outcome=outcome, flavors=flavors, preempted=dict(sorted(pushed.items())))
 
 
-def _name(manifest: Manifest) -> str:
+def _name(manifest: Json) -> str:
     return manifest["metadata"]["name"]
 
 
-def key(workload: Manifest) -> str:
+def key(workload: Json) -> str:
     """Return the namespace and the name of a workload."""
     return f"{workload['metadata']['namespace']}/{_name(workload)}"
 
 
-def trial_of(workload: Manifest) -> str:
+def trial_of(workload: Json) -> str:
     """Return the name of the trial of a workload."""
     return _name(workload).rpartition("-")[0]
 
 
-def _by(item: Manifest) -> str:
+def _by(item: Json) -> str:
     """Return the UID of the workload that preempted this one."""
     message = condition(item, "Preempted")["message"] if is_true(item, "Preempted") else ""
     return message.partition("(UID: ")[2].partition(",")[0]

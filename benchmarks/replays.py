@@ -39,9 +39,8 @@ def _trace(jobs: int, chip_hours: float) -> Trace:
 def _fleet(trace: Trace, chips: int) -> Fleet:
     """Give each team as many chips of each shape as jobs ask for, in whole slices."""
     work = {shape: sum(job.hours * job.slices for job in trace.jobs if job.shape == shape) for shape in _SHAPES}
-    total = sum(hours * _SHAPES[shape] for shape, hours in work.items())
-    slices = {shape: max(1, round(chips * hours / total / len(_TEAMS))) for shape, hours in work.items()}
-    quotas = {shape: count * _SHAPES[shape] for shape, count in slices.items()}
+    share = chips / len(_TEAMS) / sum(hours * _SHAPES[shape] for shape, hours in work.items())
+    quotas = {shape: max(1, round(share * hours)) * _SHAPES[shape] for shape, hours in work.items()}
     groups = [group(shape, quota * len(_TEAMS), shape, _SHAPES[shape]) for shape, quota in quotas.items()]
     return of_queues([queue(team, quotas) for team in _TEAMS], *groups)
 

@@ -14,9 +14,9 @@ from itertools import islice
 from pathlib import Path
 from random import Random
 
-from benchmarks.kueue_decisions import NAMESPACE, Manifest, Trial, draw_named, draw_workload, plain, write
+from benchmarks.kueue_decisions import NAMESPACE, Trial, draw_named, draw_workload, plain, write
 from benchmarks.kueue_trials import PATHS, TIMEOUT_SECONDS, Watched, control_plane, create, queues_of, trial_of
-from infra.cluster.kubernetes import ApiServer
+from infra.cluster.kubernetes import ApiServer, Json
 from infra.review.admission import manifests
 from infra.review.admission.scheduler import Scheduler
 from infra.review.admission.situation import Queue, Situation, Workload
@@ -84,7 +84,7 @@ class _Progress:
     trial: Trial
     random: Random
     holders: Holders = field(default_factory=dict[str, tuple[str, ...]])
-    submitted: list[Manifest] = field(default_factory=list[Manifest])
+    submitted: list[Json] = field(default_factory=list[Json])
     turns: list[Turn] = field(default_factory=list[Turn])
     last: tuple[str | None, str | None] = (None, None)
     """Name of the workload that was just submitted, and of the one that just ended."""
@@ -103,7 +103,7 @@ class _Progress:
         create(api, self.submitted[-1:])
         self.last = (name, None)
 
-    def note(self, found: Mapping[str, Manifest], queues: Sequence[Queue]) -> None:
+    def note(self, found: Mapping[str, Json], queues: Sequence[Queue]) -> None:
         """Record the holders after the last event."""
         submitted, ended = self.last
         local = {(NAMESPACE, queue.name): queue.name for queue in queues}
