@@ -160,7 +160,7 @@ def situation_of(trial: Trial, found: Iterable[Json], on_hold: str | None = None
 def plain(workloads: Sequence[Workload]) -> list[Workload]:
     """Return the workloads with small numbers for UIDs and times, because only their order matters."""
     uids = sorted(workload.uid for workload in workloads)
-    first = min(workload.queued_at for workload in workloads)
+    first = min((workload.queued_at for workload in workloads), default=0.0)
 
     def small(workload: Workload) -> Workload:
         if admission := workload.admission:
