@@ -14,16 +14,27 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
 
-from benchmarks.cpu_step import cpu_job
+import jax
+import numpy as np
+from etils import epath
+
+from tests.workloads.jobs import changed, small_job
 from workloads.spec import JobSpec
+from workloads.training.checkpoint import Checkpoints, Record
+from workloads.training.fingerprint import Take, compile_fingerprints
+from workloads.training.local_checkpoints import LocalCheckpoints
+from workloads.training.mesh import build_mesh
+from workloads.training.runs import Run
+from workloads.training.runtime import Processes
+from workloads.training.step import Program, TrainState
 
 _DEVICES = 8
 _MODELS = {"1M": (128, 4), "10M": (288, 8), "100M": (768, 11)}
 """Width and number of layers by size. The MLP is four times as wide, which gives 16 x width^2 weights per layer."""
 _HEAD_DIM = 32
 _SAVES = 3
+_ALONE = Processes(0, 1, "here")
 _COLUMNS = (
     "weights | state MiB | fingerprint s | blocking s, first | later | background s | restore s | of CPU"
     " | plain write s | local blocking s | background s | restore s"
@@ -35,21 +46,11 @@ def job(size: str, storage: Path) -> JobSpec:
     width, layers = _MODELS[size]
     heads = {"query_heads": width // _HEAD_DIM, "kv_heads": width // _HEAD_DIM, "head_dim": _HEAD_DIM}
     model = {"embed_dim": width, "mlp_dim": 4 * width, "layers": layers, **heads}
-    return cpu_job(str(storage), model, {}, slices=2, devices=_DEVICES // 2)
+    return changed(small_job(storage, replica=2, fsdp=_DEVICES // 2), model=model)
 
 
 def measure(size: str, folder: Path) -> tuple[float, ...]:
     """Return the values of a row of the table. The process must already have its devices."""
-    import jax
-    import numpy as np
-    from etils import epath
-
-    from workloads.training.checkpoint import Checkpoints, Record
-    from workloads.training.fingerprint import compile_fingerprints
-    from workloads.training.mesh import build_mesh
-    from workloads.training.runtime import Processes
-    from workloads.training.step import Program
-
     spec = job(size, folder)
     program = Program(spec, build_mesh(spec.mesh, spec.slices, jax.devices()))
     state = jax.block_until_ready(program.compile_initial()())
@@ -57,7 +58,7 @@ def measure(size: str, folder: Path) -> tuple[float, ...]:
     fingerprints = min(_seconds(lambda: take(state)) for _ in range(_SAVES))
     fingerprint, _ = take(state)
 
-    checkpoints = Checkpoints(epath.Path(folder / "checkpoints"), spec.training, Processes(0, 1, "here"))
+    checkpoints = Checkpoints(epath.Path(folder / "checkpoints"), spec.training, _ALONE)
     blocking, background = list[float](), list[float]()
     for step in range(1, _SAVES + 1):
         blocking.append(_seconds(lambda step=step: checkpoints.save(step, state, Record(fingerprint, {}))))
@@ -77,16 +78,10 @@ def measure(size: str, folder: Path) -> tuple[float, ...]:
     return weights, size_bytes / 2**20, *saves, restore, processor, plain, *local
 
 
-def _local(memory: Path, shapes: Any, state: Any, take: Any) -> tuple[float, float, float]:
+def _local(memory: Path, shapes: TrainState, state: TrainState, take: Take) -> tuple[float, float, float]:
     """Return how long a local save blocks without its fingerprints, writes in the background, and restores."""
-    from etils import epath
-
-    from workloads.training.local_checkpoints import LocalCheckpoints
-    from workloads.training.runs import Run
-    from workloads.training.runtime import Processes
-
-    run, processes = Run("run", epath.Path(memory), 0, {}), Processes(0, 1, "here")
-    local, blocking, background = LocalCheckpoints(memory, run, shapes, processes), list[float](), list[float]()
+    run = Run("run", epath.Path(memory), 0, {})
+    local, blocking, background = LocalCheckpoints(memory, run, shapes, _ALONE), list[float](), list[float]()
     for step in range(1, _SAVES + 1):
         (found, _) = local.begin(state, take)
         blocking.append(_seconds(lambda step=step, found=found: local.save(step, state, found)))

@@ -8,35 +8,27 @@ of the table use splash attention.
 """
 
 import argparse
-import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from datetime import UTC, date, datetime
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, Self, get_args
+from typing import TYPE_CHECKING, Self, get_args
 
-from infra.stack.submission import slice_spec
+from infra.stack.settings.jobs import JobSlices, TrainingJob
+from infra.stack.submission import assemble
 from infra.stack.tpu import resolve
-from workloads.preflight_result import QUOTED_EFFICIENCY, StepEstimate, versions
-from workloads.spec import (
-    Attention,
-    JobSpec,
-    MeshSpec,
-    PositiveInt,
-    Remat,
-    Spec,
-    StorageSpec,
-    TokenFileSpec,
-    load_preset,
-)
+from workloads.preflight_result import StepEstimate, quoted, versions
+from workloads.spec import Attention, JobSpec, PositiveInt, Remat, Spec, TokenFileSpec, load_preset
+from workloads.spec.chips import chip_of
+
+if TYPE_CHECKING:
+    from workloads.preflight.report import Report
 
 TABLE = Path(__file__).parent / "designs.jsonl"
 ATTENTION: Attention = "splash"
 """The attention kernel of every design. `auto` uses a faster one if available."""
-
-
 NAMES = ("preset", "generation", "topology", "slices", "sequences_per_chip", "remat", "sequence_length")
 FORM = "PRESET:GENERATION:TOPOLOGY:SLICES:SEQUENCES_PER_CHIP:REMAT[:SEQUENCE_LENGTH]"
 
@@ -55,8 +47,7 @@ class Design(Spec):
 
     @classmethod
     def parse(cls, written: str) -> Self:
-        """Return the design `PRESET:GENERATION:TOPOLOGY:SLICES:SEQUENCES_PER_CHIP:REMAT[:SEQUENCE_LENGTH]`; other
-        values are the preset's.
+        """Return the design that is written as in `FORM`; other values are the preset's.
 
         Raises:
             ValueError: the text is not a design.
@@ -86,11 +77,6 @@ class CompiledStep(Spec):
     dcn_exposed_seconds: float
     """Part of these seconds in which the program waits, which is in every step of `steps`."""
 
-    @property
-    def quoted(self) -> StepEstimate:
-        """Return the estimate that is quoted as the step time."""
-        return next(step for step in self.steps if step.kernel_efficiency == QUOTED_EFFICIENCY)
-
 
 class Row(Spec):
     """One compilation."""
@@ -115,21 +101,17 @@ def read_rows(text: str) -> tuple[Row, ...]:
 
 def job(design: Design) -> JobSpec:
     """Return the specification of a design."""
-    preset = load_preset(design.preset)
-    slices = slice_spec(resolve(design.generation, design.topology), design.slices)
-    sizes = {"global_batch": design.sequences_per_chip * slices.chips, "accumulation": 1}
-    own = design.model_dump(include={"remat", "sequence_length", "attention"})
-    return JobSpec(
+    shape = resolve(design.generation, design.topology)
+    sizes = {"global_batch": design.sequences_per_chip * shape.chips * design.slices, "accumulation": 1}
+    stated = TrainingJob(
         name="benchmark",
+        team="unused",
+        slices=JobSlices(group="unused", count=design.slices),
         preset=design.preset,
-        slices=slices,
-        mesh=MeshSpec(replica=slices.count, fsdp=slices.devices_per_slice),
-        model=preset.model,
+        training=sizes | design.model_dump(include={"remat", "sequence_length", "attention"}),
         data=TokenFileSpec(source="token-file", path="unused", held_out_fraction=0.01),
-        optimizer=preset.optimizer,
-        training=preset.training.model_copy(update=sizes | own),
-        storage=StorageSpec(path="unused", existing_run="new"),
     )
+    return assemble(stated, shape, load_preset(design.preset), storage_root="unused")
 
 
 def missing(wanted: Sequence[Design], known: Sequence[Row]) -> tuple[Design, ...]:
@@ -138,47 +120,46 @@ def missing(wanted: Sequence[Design], known: Sequence[Row]) -> tuple[Design, ...
     return tuple(design for design in wanted if design not in fresh)
 
 
-def row(design: Design, report: Mapping[str, Any]) -> Row:
+def row(design: Design, report: "Report") -> Row:
     """Return the row for a report of the preflight."""
-    compilation, totals, estimate = report["compilation"], report["totals"], report["estimate"]
-    step = None
-    if estimate:
-        step = CompiledStep(
-            steps=estimate["steps"],
-            ici_sent_bytes={kind: total["sent_bytes"] for kind, total in totals["ici"].items()},
-            dcn_sent_bytes={kind: total["sent_bytes"] for kind, total in totals["dcn"].items()},
-            dcn_seconds=estimate["dcn_seconds"],
-            dcn_exposed_seconds=estimate["dcn_exposed_seconds"],
-        )
+    compilation, done, estimate = report.compilation, report.done, report.estimate
+    assert compilation
+    memory, excess = compilation.memory, compilation.excess
     return Row(
         design=design,
         compiled_on=datetime.now(UTC).date(),
         versions=versions(),
-        needed_gib=compilation["memory"]["peak_gib"] if step else compilation["excess"]["needed_gib"],
-        usable_gib=report["usable_gib"],
-        step=step,
-        compile_cpu_seconds=compilation["cpu_seconds"],
+        needed_gib=memory.peak_gib if memory else excess and excess.needed_gib,
+        usable_gib=chip_of(report.spec.slices).usable_hbm_gib_per_device,
+        step=CompiledStep(
+            steps=estimate.steps,
+            ici_sent_bytes={kind.value: total.sent_bytes for kind, total in done.ici.items()},
+            dcn_sent_bytes={kind: total.sent_bytes for kind, total in done.dcn.items()},
+            dcn_seconds=estimate.dcn_seconds,
+            dcn_exposed_seconds=estimate.dcn_exposed_seconds,
+        )
+        if done and estimate
+        else None,
+        compile_cpu_seconds=compilation.cpu_seconds,
     )
 
 
 def compile_design(design: Design) -> Row:
     """Compile a design in this process, which should do nothing else after it."""
     from workloads.preflight.result import compile_step, report_on
-    from workloads.spec.chips import chip_of
 
     spec = job(design)
     compilation = compile_step(spec)
-    report = json.loads(report_on(spec, compilation.text, compilation).as_json())
-    return row(design, report | {"usable_gib": chip_of(spec.slices).usable_hbm_gib_per_device})
+    return row(design, report_on(spec, compilation.text, compilation))
 
 
 def _line(made: Row) -> str:
     needed = "more" if made.needed_gib is None else f"{made.needed_gib:.1f}"
     memory = f"{needed} of {made.usable_gib:.1f} GiB, {made.compile_cpu_seconds:.0f} s of CPU"
-    if made.step is None:
+    step = quoted(made.step.steps) if made.step else None
+    if step is None:
         return f"{made.design}: does not fit, needs {memory}"
-    quoted = made.step.quoted
-    return f"{made.design}: {quoted.seconds:.3f} s, {quoted.mfu:.1%} MFU (estimates), {memory}"
+    return f"{made.design}: {step.seconds:.3f} s, {step.mfu:.1%} MFU (estimates), {memory}"
 
 
 def main() -> None:

@@ -30,7 +30,7 @@ _ROUNDS = 3
 def own_start(cache: Path) -> dict[str, float]:
     """Return the seconds from the start of the process to the end of the first step, by part and in total."""
     with tempfile.TemporaryDirectory() as storage:
-        spec = job(storage).model_dump_json()
+        spec = job(Path(storage)).model_dump_json()
         variables = {JOB_SPEC_VARIABLE: spec, RUN_ID_VARIABLE: "run", START_VARIABLE: "0", CACHE_VARIABLE: str(cache)}
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(("JAX_", "XLA_"))}
         began = time.time()

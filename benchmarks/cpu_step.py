@@ -6,14 +6,17 @@ the quotients of processor time are more reliable, but they do not include cores
 from arrays on the device.
 """
 
-import argparse
 import os
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 
-from workloads.spec import JobSpec, MeshSpec, SliceSpec, StandardLibrarySpec, StorageSpec, load_preset
+import numpy as np
+
+from tests.workloads.jobs import changed, small_job
+from workloads.spec import JobSpec
 
 _MODEL = {
     "vocab_size": 8192,
@@ -25,38 +28,14 @@ _MODEL = {
     "head_dim": 64,
     "tied_embedding": False,
 }
-_NEVER = 10_000
-_TRAINING = {
-    "steps": _NEVER,
-    "global_batch": 8,
-    "sequence_length": 256,
-    "save_every_steps": _NEVER,
-    "save_every_minutes": 1000,
-    "evaluate_every_steps": _NEVER,
-}
+_ROUNDS, _STEPS = 10, 3
+"""Number of rounds, and of steps of each in a round."""
 
 
-def job(storage: str) -> JobSpec:
+def job(storage: Path) -> JobSpec:
     """Return a job with four layers on one CPU device. It runs within a minute, and matmuls dominate its time."""
-    return cpu_job(storage, _MODEL, _TRAINING)
-
-
-def cpu_job(
-    storage: str, model: Mapping[str, object], training: Mapping[str, object], slices: int = 1, devices: int = 1
-) -> JobSpec:
-    """Return a job like the preset `tiny` with these other sizes, on slices of one host with CPU devices."""
-    preset = load_preset("tiny")
-    return JobSpec(
-        name="benchmark",
-        preset="benchmark",
-        slices=SliceSpec.of_cpu(count=slices, hosts=1, chips_per_host=devices),
-        mesh=MeshSpec(replica=slices, fsdp=devices),
-        model=preset.model.model_copy(update=dict(model)),
-        data=StandardLibrarySpec(source="python-stdlib", max_bytes=1 << 20, held_out_fraction=0.05),
-        optimizer=preset.optimizer,
-        training=preset.training.model_copy(update=dict(training)),
-        storage=StorageSpec(path=storage, existing_run="new"),
-    )
+    spec = small_job(storage, replica=1, fsdp=1, global_batch=8, sequence_length=256)
+    return changed(spec, model=_MODEL, data={"max_bytes": 1 << 20})
 
 
 @dataclass(frozen=True)
@@ -131,7 +110,6 @@ def only_products(spec: JobSpec) -> Callable[[], None]:
 def trainer(spec: JobSpec) -> Callable[[], None]:
     """Return a step of this trainer."""
     import jax
-    import numpy as np
 
     from workloads.data.token_folder import token_type
     from workloads.training.mesh import build_mesh
@@ -152,55 +130,33 @@ def trainer(spec: JobSpec) -> Callable[[], None]:
     return step
 
 
-@dataclass(frozen=True)
-class Contender:
-    """A step, and how long it took in each round."""
-
-    name: str
-    step: Callable[[], None]
-    seconds: list[float] = field(default_factory=list[float])
-    """Time of the median step of each round."""
-    processor_seconds: list[float] = field(default_factory=list[float])
-    """Processor time of the mean step of each round."""
-
-    def take(self, steps: int) -> None:
-        seconds, before = list[float](), time.process_time()
-        for _ in range(steps):
-            began = time.perf_counter()
-            self.step()
-            seconds.append(time.perf_counter() - began)
-        self.seconds.append(statistics.median(seconds))
-        self.processor_seconds.append((time.process_time() - before) / steps)
-
-
-def _quartiles(numerators: Sequence[float], denominators: Sequence[float]) -> str:
-    each = [above / below for above, below in zip(numerators, denominators, strict=True)]
-    low, middle, high = statistics.quantiles(each, n=4)
-    return f"{middle:.2f} ({low:.2f} to {high:.2f})"
+def _seconds(step: Callable[[], None]) -> tuple[float, float]:
+    """Return the time of the median step of a round, and the processor time of its mean step."""
+    seconds, before = list[float](), time.process_time()
+    for _ in range(_STEPS):
+        began = time.perf_counter()
+        step()
+        seconds.append(time.perf_counter() - began)
+    return statistics.median(seconds), (time.process_time() - before) / _STEPS
 
 
 def main() -> None:
     """Print the comparison."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.cpu_step")
-    parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--steps", type=int, default=3, help="steps of each in a round (%(default)s)")
-    given = parser.parse_args()
     os.environ |= {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": "1"}
-    spec = job("")
-    alone, own = Contender("products alone", only_products(spec)), Contender("this trainer", trainer(spec))
-    for contender in (alone, own):
-        contender.step()
-    for _ in range(given.rounds):
-        alone.take(given.steps)
-        own.take(given.steps)
+    spec = job(Path())
+    steps = {"products alone": only_products(spec), "this trainer": trainer(spec)}
+    for step in steps.values():
+        step()
+    # [rounds, steps, time and processor time]
+    found = np.array([[_seconds(step) for step in steps.values()] for _ in range(_ROUNDS)])
     operations = sum(product.operations for product in products(spec))
     print(f"{'':22}{'s a step':>9}{'CPU s':>7}{'GFLOP/s':>9}")
-    for contender in (alone, own):
-        seconds, processor = map(statistics.median, (contender.seconds, contender.processor_seconds))
-        print(f"{contender.name:22}{seconds:>9.3f}{processor:>7.2f}{operations / seconds / 1e9:>9.0f}")
-    by_processor = _quartiles(alone.processor_seconds, own.processor_seconds)
-    quotient = f"{_quartiles(alone.seconds, own.seconds)}, of processor time {by_processor}"
-    print(f"{operations / 1e9:.1f} GFLOP a step; rate of this trainer / rate of its products alone: {quotient}")
+    for name, (seconds, processor) in zip(steps, np.median(found, axis=0), strict=True):
+        print(f"{name:22}{seconds:>9.3f}{processor:>7.2f}{operations / seconds / 1e9:>9.0f}")
+    quartiles = np.quantile(found[:, 0] / found[:, 1], (0.25, 0.5, 0.75), axis=0)
+    quotients = [f"{middle:.2f} ({low:.2f} to {high:.2f})" for low, middle, high in quartiles.T]
+    rates = "rate of this trainer / rate of its products alone"
+    print(f"{operations / 1e9:.1f} GFLOP a step; {rates}: {', of processor time '.join(quotients)}")
 
 
 if __name__ == "__main__":

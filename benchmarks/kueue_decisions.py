@@ -4,33 +4,30 @@ The decisions are kept in a file. Its first line has the version of Kueue. Each 
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from random import Random
-from typing import Any
 
 from pydantic import ValidationError
 
+from infra.cluster.kubernetes import Json
 from infra.review.admission import manifests
 from infra.review.admission.rehearsal import Verdict, rehearse
 from infra.review.admission.situation import Situation, Workload
-from infra.stack.names import TPU_RESOURCE
-from sandbox.programs import PROGRAMS, version_of
+from infra.stack.names import KUEUE_API_VERSION, TPU_RESOURCE
+from sandbox.programs import versions
 from workloads.spec.base import Spec
 
-type Manifest = dict[str, Any]
+NAMESPACE = "default"
+"""Namespace of the workloads. It is in every cluster."""
+TRIAL_LABEL = "kueue-trial"
+"""Label of all objects of trials."""
 
-NAMESPACE = "trials"
-OF_TRIALS = {"labelSelector": "kueue-trial"}
-"""Query that selects the objects of trials."""
-
-_API = "kueue.x-k8s.io/v1beta2"
 _PRIORITIES = (100, 500, 1000)
 _NEWCOMERS_PRIORITIES = (100, 500, 500, 1000, 1000, 1000)
 """Mostly high, so that many preempt others."""
-_COUNTS = (1, 1, 1, 1, 2, 2, 3)
 _CHIPS_PER_POD = 4
 _LABEL = "trial-flavor"
 
@@ -58,19 +55,24 @@ class Trial:
 
     name: str
     fair_sharing: bool
-    flavors: list[Manifest]
-    cohorts: list[Manifest]
-    queues: list[Manifest]
-    local_queues: list[Manifest]
-    workloads: list[Manifest]
+    flavors: list[Json]
+    queues: list[Json]
+    workloads: list[Json]
     """Workloads, in the order in which they are submitted."""
-    newcomer: Manifest
-    older: bool
+    newcomer: Json
+    older: bool = False
     """Whether the newcomer is created before the others, and activated after they have settled."""
-    stopped: str | None
+    stopped: str | None = None
     """Queue that is put on hold after all workloads have settled. None: no queue."""
     ended: str | None = None
     """Workload that ends after all have settled. The others settle again before the newcomer is submitted."""
+
+    @property
+    def fixtures(self) -> list[Json]:
+        """Return the objects that exist before all workloads, in the order in which they are created."""
+        names = [queue["metadata"]["name"] for queue in self.queues]
+        local = [_object("LocalQueue", name, {"clusterQueue": name}, namespace=NAMESPACE) for name in names]
+        return [*self.flavors, _object("Cohort", self.name, {}), *self.queues, *local]
 
 
 def draw_named(name: str, *, fair_sharing: bool) -> Trial:
@@ -93,9 +95,7 @@ def draw(name: str, seed: int, *, fair_sharing: bool) -> Trial:
         name=name,
         fair_sharing=fair_sharing,
         flavors=[_flavor(flavor) for flavor in flavors],
-        cohorts=[_object("Cohort", cohort, {})] if cohort else [],
         queues=manifests,
-        local_queues=[_object("LocalQueue", queue, {"clusterQueue": queue}, namespace=NAMESPACE) for queue in queues],
         workloads=workloads,
         newcomer=draw_workload(random, f"{name}-new", random.choice(queues), flavors, _NEWCOMERS_PRIORITIES),
         older=random.random() < 0.2,
@@ -129,80 +129,82 @@ def draw_crowded(name: str, seed: int, *, fair_sharing: bool) -> Trial:
         name=name,
         fair_sharing=fair_sharing,
         flavors=[_flavor(flavor) for flavor in flavors],
-        cohorts=[_object("Cohort", name, {})],
         queues=[
             _queue(random, queue, name, flavors, replace(_CROWDED, nominal=(count,)), fair_sharing=fair_sharing)
             for queue, count in chips.items()
         ],
-        local_queues=[_object("LocalQueue", queue, {"clusterQueue": queue}, namespace=NAMESPACE) for queue in queues],
         workloads=[large, *small, *waiting],
         newcomer={**newcomer, "metadata": {**newcomer["metadata"], "name": f"{name}-new"}},
-        older=False,
-        stopped=None,
         ended=large["metadata"]["name"],
     )
 
 
 def start_trial(trial: Trial) -> tuple[Situation, Workload]:
     """Return the trial before Kueue has processed any of it."""
-    created: list[Manifest] = []
+    created: list[Json] = []
     for second, manifest in enumerate([*trial.workloads, trial.newcomer]):
         made = {"uid": f"uid-{second}", "creationTimestamp": f"2026-01-01T00:00:{second:02}Z"}
         created.append({**manifest, "metadata": manifest["metadata"] | made})
     return situation_of(trial, created)
 
 
-def situation_of(trial: Trial, found: Iterable[Manifest], on_hold: str | None = None) -> tuple[Situation, Workload]:
+def situation_of(trial: Trial, found: Iterable[Json], on_hold: str | None = None) -> tuple[Situation, Workload]:
     """Return the situation of workloads as the API server returns them, of which the last one is the newcomer."""
     queues = [manifests.queue(queue) for queue in trial.queues]
     held = tuple(each.model_copy(update={"stop_policy": "Hold"}) if each.name == on_hold else each for each in queues)
     local = {(NAMESPACE, queue.name): queue.name for queue in queues}
-    *others, newcomer = manifests.workloads(found, local, trial.flavors)
+    *others, newcomer = plain(manifests.workloads(found, local, trial.flavors))
     return Situation(queues=held, workloads=tuple(others), fair_sharing=trial.fair_sharing), newcomer
 
 
-def _object(kind: str, name: str, spec: Manifest, **metadata: str) -> Manifest:
-    labels = {"kueue-trial": ""}
-    return {"apiVersion": _API, "kind": kind, "metadata": {"name": name, "labels": labels, **metadata}, "spec": spec}
+def plain(workloads: Sequence[Workload]) -> list[Workload]:
+    """Return the workloads with small numbers for UIDs and times, because only their order matters."""
+    uids = sorted(workload.uid for workload in workloads)
+    first = min((workload.queued_at for workload in workloads), default=0.0)
+
+    def small(workload: Workload) -> Workload:
+        if admission := workload.admission:
+            admission = admission.model_copy(update={"reserved_at": admission.reserved_at - first})
+        changes = {"uid": f"{uids.index(workload.uid):02}", "queued_at": workload.queued_at - first}
+        return workload.model_copy(update={**changes, "admission": admission})
+
+    return [small(workload) for workload in workloads]
 
 
-def _flavor(name: str) -> Manifest:
-    taint = {"key": TPU_RESOURCE, "value": "present", "effect": "NoSchedule"}
-    return _object("ResourceFlavor", name, {"nodeLabels": {_LABEL: name}, "nodeTaints": [taint]})
+def _object(kind: str, name: str, spec: Json, **metadata: str) -> Json:
+    about = {"name": name, "labels": {TRIAL_LABEL: ""}, **metadata}
+    return {"apiVersion": KUEUE_API_VERSION, "kind": kind, "metadata": about, "spec": spec}
+
+
+def _flavor(name: str) -> Json:
+    return _object("ResourceFlavor", name, {"nodeLabels": {_LABEL: name}})
 
 
 def _queue(
     random: Random, name: str, cohort: str | None, flavors: list[str], style: _Style, *, fair_sharing: bool
-) -> Manifest:
+) -> Json:
     reclaim = random.choice(style.reclaim)
     pushes = not fair_sharing and reclaim != "Never" and random.random() < 0.4
     usual = random.random() < 0.6
     searches = ("MayStopSearch", "TryNextFlavor")
     offered = random.sample(flavors, random.randint(1, len(flavors)))
-    spec: Manifest = {
+    weight = random.choice(("0", "500m", "1", "1", "2", "3")) if fair_sharing else None
+    within = random.choice(("Never", "LowerPriority", "LowerPriority", "LowerOrNewerEqualPriority"))
+    borrow, preempt = searches if usual else [random.choice(searches) for _ in searches]
+    quotas = [
+        {"name": flavor, "resources": [{"name": TPU_RESOURCE, **_quota(random, cohort, style)}]} for flavor in offered
+    ]
+    spec: Json = {
         **({"cohortName": cohort} if cohort else {}),
-        **({"fairSharing": {"weight": random.choice(("0", "500m", "1", "1", "2", "3"))}} if fair_sharing else {}),
+        **({"fairSharing": {"weight": weight}} if weight else {}),
         "namespaceSelector": {},
         "preemption": {
-            "withinClusterQueue": random.choice(
-                ("Never", "LowerPriority", "LowerPriority", "LowerOrNewerEqualPriority")
-            ),
+            "withinClusterQueue": within,
             "reclaimWithinCohort": reclaim,
             "borrowWithinCohort": {"policy": "LowerPriority" if pushes else "Never"},
         },
-        "flavorFungibility": {
-            "whenCanBorrow": "MayStopSearch" if usual else random.choice(searches),
-            "whenCanPreempt": "TryNextFlavor" if usual else random.choice(searches),
-        },
-        "resourceGroups": [
-            {
-                "coveredResources": [TPU_RESOURCE],
-                "flavors": [
-                    {"name": flavor, "resources": [{"name": TPU_RESOURCE, **_quota(random, cohort, style)}]}
-                    for flavor in offered
-                ],
-            }
-        ],
+        "flavorFungibility": {"whenCanBorrow": borrow, "whenCanPreempt": preempt},
+        "resourceGroups": [{"coveredResources": [TPU_RESOURCE], "flavors": quotas}],
     }
     return _object("ClusterQueue", name, spec)
 
@@ -223,12 +225,12 @@ def draw_workload(
     queue: str,
     flavors: list[str],
     priorities: tuple[int, ...] = _PRIORITIES,
-    counts: tuple[int, ...] = _COUNTS,
-) -> Manifest:
+    counts: tuple[int, ...] = (1, 1, 1, 1, 2, 2, 3),
+) -> Json:
     """Return a workload of one or two pod sets."""
     pods = [random.choice(counts) for _ in range(1 if random.random() < 0.85 else 2)]
     suitable = random.sample(flavors, random.randint(1, len(flavors))) if random.random() < 0.3 else []
-    spec: Manifest = {
+    spec: Json = {
         "queueName": queue,
         "priority": random.choice(priorities),
         "podSets": [
@@ -239,7 +241,7 @@ def draw_workload(
     return _object("Workload", name, spec, namespace=NAMESPACE)
 
 
-def _pod(suitable: list[str]) -> Manifest:
+def _pod(suitable: list[str]) -> Json:
     """Return a pod that may use the nodes of these flavors, or of all flavors if the list is empty."""
     one_of = {"key": _LABEL, "operator": "In", "values": suitable}
     terms = {"nodeSelectorTerms": [{"matchExpressions": [one_of]}]}
@@ -247,7 +249,6 @@ def _pod(suitable: list[str]) -> Manifest:
     chips = {TPU_RESOURCE: str(_CHIPS_PER_POD)}
     return {
         "restartPolicy": "Never",
-        "tolerations": [{"key": TPU_RESOURCE, "operator": "Exists", "effect": "NoSchedule"}],
         **({"affinity": node} if suitable else {}),
         "containers": [{"name": "main", "image": "none", "resources": {"requests": chips, "limits": chips}}],
     }
@@ -256,10 +257,6 @@ def _pod(suitable: list[str]) -> Manifest:
 RECORD = Path(__file__).parent.parent / "tests" / "infra" / "review" / "admission" / "decisions.jsonl"
 """File of the decisions that the tests replay."""
 RECORD_AGAIN = "record again with: python -m benchmarks.kueue_trials"
-
-
-class StaleRecord(ValueError):
-    """Raised when decisions were recorded by a program with other fields."""
 
 
 class Seen(Spec):
@@ -278,9 +275,8 @@ class Seen(Spec):
         if self.outcome == "preempts_in_circles":
             return verdict.preempts_in_circles
         outcomes = ("waits", "never") if self.outcome == "unsaid" else (self.outcome,)
-        same = verdict.outcome in outcomes and self.preempted == {
-            target.workload: target.reason for target in verdict.preempted
-        }
+        preempted = {target.workload: target.reason for target in verdict.preempted}
+        same = verdict.outcome in outcomes and self.preempted == preempted
         placed = verdict.outcome != "admitted" or verdict.flavors == self.flavors
         ends = verdict.preempts_in_circles or verdict.admitted_in_the_end == bool(self.flavors)
         return same and placed and ends
@@ -308,38 +304,13 @@ class Decision(Spec):
     def agrees(self) -> bool:
         return self.seen.agrees_with(self.verdict)
 
-    def plain(self) -> "Decision":
-        """Return the decision with small numbers for UIDs and times, because only their order matters."""
-        workloads = [*self.situation.workloads, self.newcomer]
-        uids = {uid: f"{place:02}" for place, uid in enumerate(sorted(workload.uid for workload in workloads))}
-        reserved = [workload.admission.reserved_at for workload in workloads if workload.admission]
-        first = min([*reserved, *(workload.queued_at for workload in workloads)])
 
-        def small(workload: Workload) -> Workload:
-            admission = workload.admission
-            later = {"reserved_at": admission.reserved_at - first} if admission else {}
-            changes = {"uid": uids[workload.uid], "queued_at": workload.queued_at - first}
-            return workload.model_copy(
-                update={**changes, "admission": admission and admission.model_copy(update=later)}
-            )
-
-        *others, newcomer = map(small, workloads)
-        situation = self.situation.model_copy(update={"workloads": tuple(others)})
-        return self.model_copy(update={"situation": situation, "newcomer": newcomer})
-
-
-def kueue() -> str:
-    """Return the version of Kueue in the sandbox."""
-    (version,) = (version_of(program) for program in PROGRAMS if program.name == "kueue")
-    return version
-
-
-def write(path: Path, kueue: str, decisions: Iterable[Decision]) -> None:
-    """Write the decisions of this version of Kueue, without values that differ between recordings for no reason."""
-    lines = [json.dumps({"kueue": kueue})]
-    for decision in decisions:
-        line = json.dumps(decision.plain().model_dump(), default=sorted, separators=(",", ":"))
-        lines.append(line.replace(f"{NAMESPACE}/", "").replace(f"{decision.name}-", ""))
+def write(path: Path, trials: Iterable[tuple[str, Spec]]) -> None:
+    """Write what the sandbox's Kueue did in trials of these names, which other names then do not begin with."""
+    lines = [json.dumps({"kueue": versions()["kueue"]})]
+    for name, found in trials:
+        line = json.dumps(found.model_dump(), default=sorted, separators=(",", ":"))
+        lines.append(line.replace(f"{NAMESPACE}/", "").replace(f"{name}-", ""))
     path.write_text("".join(f"{line}\n" for line in lines))
 
 
@@ -347,13 +318,14 @@ def read(path: Path) -> tuple[str, list[Decision]]:
     """Return the version of Kueue that decided, and the decisions.
 
     Raises:
-        StaleRecord: The file was written when situations had other fields.
+        pydantic.ValidationError: The file was written when situations had other fields.
     """
     head, *lines = path.read_text().splitlines()
     try:
         return json.loads(head)["kueue"], [Decision.model_validate_json(line) for line in lines]
     except ValidationError as error:
-        raise StaleRecord(f"{path.name} was written when situations had other fields; {RECORD_AGAIN}") from error
+        error.add_note(f"{path.name} was written when situations had other fields; {RECORD_AGAIN}")
+        raise
 
 
 def names(path: Path, *, fair_sharing: bool) -> list[str]:

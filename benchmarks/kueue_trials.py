@@ -9,40 +9,40 @@ are named, in a sandbox of their own, and writes the decisions to the file that 
 import argparse
 import tempfile
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import batched, zip_longest
 from pathlib import Path
-
-import yaml
 
 from benchmarks.kueue_decisions import (
     NAMESPACE,
-    OF_TRIALS,
     RECORD,
+    TRIAL_LABEL,
     Decision,
-    Manifest,
     Seen,
     Trial,
     draw_named,
-    kueue,
     names,
     situation_of,
     start_trial,
     write,
 )
-from infra.cluster.kubernetes import ApiError, ApiServer
+from infra.cluster.kubernetes import ApiError, ApiServer, Json
 from infra.stack.manifests import condition, conditions, is_true
-from infra.stack.names import TPU_RESOURCE
-from sandbox import daemon, programs
-from sandbox.daemon import CHECKOUT
-from sandbox.engine import Engine
-from sandbox.site import administrator
-from sandbox.site import create as create_site
+from infra.stack.names import FLAVORS, KUEUE_API_VERSION, LOCAL_QUEUES, QUEUES, TPU_RESOURCE, WORKLOADS
+from tests.chain.shared import held
+from tests.chain.stack import ignore, sandbox_in, wait_until
 
-_API = "/apis/kueue.x-k8s.io/v1beta2"
-THREADS = 8
+_API = f"/apis/{KUEUE_API_VERSION}"
+PATHS = {
+    "Workload": WORKLOADS.format(NAMESPACE),
+    "LocalQueue": LOCAL_QUEUES.format(NAMESPACE),
+    "ClusterQueue": QUEUES,
+    "Cohort": f"{_API}/cohorts",
+    "ResourceFlavor": FLAVORS,
+}
+"""Paths of the kinds of objects of a trial. Kueue releases each kind when the one before it has been deleted."""
 _POLL_SECONDS = 0.4
 _CALM_SECONDS = 3.0
 """Time without changes after which a trial has settled. Kueue retries workloads within a second of any change."""
@@ -58,7 +58,7 @@ class Watched:
     """Workloads of all trials, and which of them preempted others since the last read."""
 
     api: ApiServer
-    trial_of: Callable[[Manifest], str]
+    trial_of: Callable[[Json], str]
     """Returns the name of the trial of a workload."""
     most_evictions: int = _MAX_EVICTIONS
     pushed: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
@@ -69,7 +69,7 @@ class Watched:
     """Times of known evictions, by workload."""
     _final: set[str] = field(default_factory=set[str])
 
-    def settle(self, seconds: float) -> dict[str, Manifest]:
+    def settle(self, seconds: float) -> dict[str, Json]:
         """Wait until nothing changes, for at most this time. Return the workloads by key."""
         deadline = time.monotonic() + seconds
         states: dict[str, object] = {}
@@ -88,7 +88,7 @@ class Watched:
                 return found
             time.sleep(_POLL_SECONDS)
 
-    def _evictions(self, found: Iterable[Manifest]) -> set[str]:
+    def _evictions(self, found: Iterable[Json]) -> set[str]:
         """Stop evicted workloads without jobs, after all that are evicted together have been marked. Return the trials
         of those that still have quota."""
         evicted = [item for item in found if is_true(item, "Evicted")]
@@ -103,7 +103,7 @@ class Watched:
                     self._let_go(item)
         return set(map(self.trial_of, leaving)) - self.preempts_in_circles
 
-    def _note(self, item: Manifest) -> bool:
+    def _note(self, item: Json) -> bool:
         """Record which workload preempted this one, and why. Return whether the eviction is new."""
         sights, at = self._known.setdefault(key(item), set()), condition(item, "Evicted")["lastTransitionTime"]
         if at in sights:
@@ -113,26 +113,23 @@ class Watched:
             self.pushed.setdefault(_by(item), {})[key(item)] = condition(item, "Preempted")["reason"]
         return True
 
-    def _let_go(self, item: Manifest) -> None:
+    def _let_go(self, item: Json) -> None:
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        others = [each for each in item["status"]["conditions"] if each["type"] not in ("QuotaReserved", "Admitted")]
         ended = {"status": "False", "reason": "Pending", "message": "stopped", "lastTransitionTime": now}
-        status = {
-            "admission": None,
-            "conditions": [*others, *({"type": name, **ended} for name in ("QuotaReserved", "Admitted"))],
-        }
+        found = [
+            {**each, **ended} if each["type"] in ("QuotaReserved", "Admitted") else each
+            for each in item["status"]["conditions"]
+        ]
         version = {"resourceVersion": item["metadata"]["resourceVersion"]}
+        change = {"metadata": version, "status": {"admission": None, "conditions": found}}
         try:
-            self.api.patch(
-                f"{_API}/namespaces/{item['metadata']['namespace']}/workloads/{_name(item)}/status",
-                {"metadata": version, "status": status},
-            )
+            self.api.patch(f"{WORKLOADS.format(item['metadata']['namespace'])}/{_name(item)}/status", change)
         except ApiError as error:
             if error.status != 409:  # Kueue was faster. The next read tries again.
                 raise
 
 
-def carry_out(api: ApiServer, trials: list[Trial]) -> list[Decision]:
+def carry_out(api: ApiServer, trials: Sequence[Trial]) -> list[Decision]:
     """Run the trials, and repeat those once in which Kueue and the simulation disagree.
 
     On a busy machine, the first read may be too early, and evicted workloads stop so late that Kueue preempts others in
@@ -144,91 +141,52 @@ def carry_out(api: ApiServer, trials: list[Trial]) -> list[Decision]:
     return [again.get(decision.name, decision) for decision in decisions]
 
 
-def _carry_out(api: ApiServer, trials: list[Trial]) -> list[Decision]:
+def _carry_out(api: ApiServer, trials: Sequence[Trial]) -> list[Decision]:
     """Run the trials at the same time and delete their objects."""
-    make_namespace(api)
-    with ThreadPoolExecutor(THREADS) as pool:
-
-        def each(act: Callable[[Trial], None]) -> None:
-            list(pool.map(act, trials))
-
-        try:
-            each(lambda trial: prepare(api, trial))
-            for turn in range(max(len(trial.workloads) for trial in trials)):
-                # Create one workload of each trial at a time, so that Kueue processes them in this order.
-                each(lambda trial, turn=turn: create(api, trial.workloads[turn : turn + 1]))
-            watched = Watched(api, trial_of)
+    watched, older = Watched(api, trial_of), [trial.newcomer for trial in trials if trial.older]
+    with queues_of(api, trials):
+        create(api, [{**newcomer, "spec": {**newcomer["spec"], "active": False}} for newcomer in older])
+        time.sleep(1)  # Timestamps have whole seconds.
+        # Create one workload of each trial at a time, so that Kueue processes them in this order.
+        turns = zip_longest(*(trial.workloads for trial in trials))
+        create(api, [workload for turn in turns for workload in turn if workload])
+        before = watched.settle(TIMEOUT_SECONDS)
+        if stopped := [trial.stopped for trial in trials if trial.stopped]:
+            for queue in stopped:
+                api.patch(f"{QUEUES}/{queue}", {"spec": {"stopPolicy": "Hold"}})
             before = watched.settle(TIMEOUT_SECONDS)
-            if stopped := [trial.stopped for trial in trials if trial.stopped]:
-                hold = {"spec": {"stopPolicy": "Hold"}}
-                list(pool.map(lambda queue: api.patch(_path("clusterqueues", queue), hold), stopped))
-                before = watched.settle(TIMEOUT_SECONDS)
-            if ended := [trial.ended for trial in trials if trial.ended]:
-                list(pool.map(lambda workload: api.delete(workload_path(workload), {}), ended))
-                watched.settle(TIMEOUT_SECONDS)
-            each(lambda trial: _submit(api, trial))
-            after = watched.settle(TIMEOUT_SECONDS)
-        finally:
-            remove(api, pool)
+        if ended := [trial.ended for trial in trials if trial.ended]:
+            for workload in ended:
+                api.delete(f"{PATHS['Workload']}/{workload}", {})
+            watched.settle(TIMEOUT_SECONDS)
+        for newcomer in older:
+            api.patch(f"{PATHS['Workload']}/{_name(newcomer)}", {"spec": {"active": True}})
+        create(api, [trial.newcomer for trial in trials if not trial.older])
+        after = watched.settle(TIMEOUT_SECONDS)
     return [_decision(trial, before, after, watched) for trial in trials]
 
 
-def make_namespace(api: ApiServer) -> None:
-    """Create the namespace of all trials if there is none."""
-    if api.find(f"/api/v1/namespaces/{NAMESPACE}") is None:
-        api.request("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+@contextmanager
+def queues_of(api: ApiServer, trials: Iterable[Trial]) -> Generator[None]:
+    """Create the queues of trials, and delete all objects of trials when the block ends."""
+    paths = [f"{path}?labelSelector={TRIAL_LABEL}" for path in PATHS.values()]
+    try:
+        create(api, [manifest for trial in trials for manifest in trial.fixtures])
+        yield
+    finally:
+        for path in paths:
+            api.delete(path, {})
+        left = "Kueue did not release the objects of the trials"
+        wait_until(lambda: not any(api.request("GET", path)["items"] for path in paths), lambda: left)
 
 
-def prepare(api: ApiServer, trial: Trial) -> None:
-    """Create the queues of a trial."""
-    for kind in ("flavors", "cohorts", "queues", "local_queues"):
-        create(api, getattr(trial, kind))
-    if trial.older:
-        inactive = {**trial.newcomer, "spec": {**trial.newcomer["spec"], "active": False}}
-        create(api, [inactive])
-        time.sleep(1)  # Timestamps have whole seconds.
-
-
-def _submit(api: ApiServer, trial: Trial) -> None:
-    if trial.older:
-        api.patch(workload_path(_name(trial.newcomer)), {"spec": {"active": True}})
-    else:
-        create(api, [trial.newcomer])
-
-
-def remove(api: ApiServer, pool: Executor) -> None:
-    """Delete all objects of the trials. Kueue releases each kind when the one before it has been deleted."""
-    kinds = ("workloads", "localqueues", "clusterqueues", "cohorts", "resourceflavors")
-    for plural in kinds:
-        list(pool.map(lambda item, plural=plural: api.delete(_path(plural, _name(item)), {}), _of_trials(api, plural)))
-    deadline = time.monotonic() + TIMEOUT_SECONDS
-    while any(_of_trials(api, plural) for plural in kinds):
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"Kueue did not release the objects of the trials within {TIMEOUT_SECONDS} s")
-        time.sleep(_POLL_SECONDS)
-
-
-def _of_trials(api: ApiServer, plural: str) -> list[Manifest]:
-    return api.request("GET", _path(plural), None, OF_TRIALS)["items"]
-
-
-def create(api: ApiServer, objects: Iterable[Manifest]) -> None:
-    """Create objects one after another."""
+def create(api: ApiServer, objects: Iterable[Json]) -> None:
+    """Create objects of trials one after another."""
     for manifest in objects:
-        api.request("POST", _path(f"{manifest['kind'].lower()}s"), manifest)
+        api.request("POST", PATHS[manifest["kind"]], manifest)
 
 
-def workload_path(name: str) -> str:
-    """Return the path of a workload."""
-    return _path("workloads", name)
-
-
-def _path(plural: str, *name: str) -> str:
-    namespace = ("namespaces", NAMESPACE) if plural in ("workloads", "localqueues") else ()
-    return "/".join((_API, *namespace, plural, *name))
-
-
-def _decision(trial: Trial, before: dict[str, Manifest], after: dict[str, Manifest], watched: Watched) -> Decision:
+def _decision(trial: Trial, before: dict[str, Json], after: dict[str, Json], watched: Watched) -> Decision:
     if trial.name in watched.preempts_in_circles:
         # The trial has no final state, so record its begin.
         situation, newcomer = start_trial(trial)
@@ -237,12 +195,12 @@ def _decision(trial: Trial, before: dict[str, Manifest], after: dict[str, Manife
         found = after[key(trial.newcomer)]
         existing = [before[key(manifest)] for manifest in trial.workloads if _name(manifest) != trial.ended]
         situation, newcomer = situation_of(trial, [*existing, found], trial.stopped)
-        seen = see(found, watched.pushed.get(newcomer.uid, {}))
+        seen = see(found, watched.pushed.get(found["metadata"]["uid"], {}))
     started = newcomer.model_copy(update={"admission": None})
     return Decision(name=trial.name, situation=situation, newcomer=started, seen=seen)
 
 
-def see(item: Manifest, pushed: Mapping[str, str]) -> Seen:
+def see(item: Json, pushed: Mapping[str, str]) -> Seen:
     """Return the result of a workload that preempted those of `pushed`."""
     admitted = is_true(item, "QuotaReserved")
     assignments = item["status"]["admission"]["podSetAssignments"] if admitted else []
@@ -257,56 +215,32 @@ def see(item: Manifest, pushed: Mapping[str, str]) -> Seen:
     return Seen(outcome=outcome, flavors=flavors, preempted=dict(sorted(pushed.items())))
 
 
-def _name(manifest: Manifest) -> str:
+def _name(manifest: Json) -> str:
     return manifest["metadata"]["name"]
 
 
-def key(workload: Manifest) -> str:
+def key(workload: Json) -> str:
     """Return the namespace and the name of a workload."""
     return f"{workload['metadata']['namespace']}/{_name(workload)}"
 
 
-def trial_of(workload: Manifest) -> str:
+def trial_of(workload: Json) -> str:
     """Return the name of the trial of a workload."""
     return _name(workload).rpartition("-")[0]
 
 
-def _by(item: Manifest) -> str:
+def _by(item: Json) -> str:
     """Return the UID of the workload that preempted this one."""
     message = condition(item, "Preempted")["message"] if is_true(item, "Preempted") else ""
     return message.partition("(UID: ")[2].partition(",")[0]
 
 
-def trials(named: Mapping[bool, Sequence[str]]) -> Iterator[list[Decision]]:
-    """Run the named trials in batches, without and with fair sharing, in a sandbox of their own."""
-    for fair_sharing, wanted in named.items():
-        with control_plane(fair_sharing=fair_sharing) as api:
-            some = [draw_named(name, fair_sharing=fair_sharing) for name in wanted]
-            for first in range(0, len(some), _AT_A_TIME):
-                yield carry_out(api, some[first : first + _AT_A_TIME])
-
-
 @contextmanager
 def control_plane(*, fair_sharing: bool) -> Generator[ApiServer]:
     """Start a sandbox with Kueue for a while."""
-    with tempfile.TemporaryDirectory() as folder:
-        site, found = create_site(Path(folder) / "site"), programs.found()
-        daemon.start(site, lambda phase: None)
-        try:
-            Engine(site, found, _stack_file(Path(folder), fair_sharing=fair_sharing)).up(lambda event: None)
-            yield administrator(site)
-        finally:
-            daemon.stop(site)
-
-
-def _stack_file(folder: Path, *, fair_sharing: bool) -> Path:
-    """Write the stack file of the local stack with its own job on hold, and return the path."""
-    content = yaml.safe_load((CHECKOUT / "stacks" / "Pulumi.local.yaml").read_text())
-    content["config"]["tpu-multislice:teams"]["research"]["admission"] = "hold"
-    content["config"]["tpu-multislice:scheduling"] = {"fair_sharing": fair_sharing}
-    path = folder / "Pulumi.local.yaml"
-    path.write_text(yaml.safe_dump(content))
-    return path
+    with tempfile.TemporaryDirectory() as folder, sandbox_in(Path(folder)) as sandbox:
+        sandbox.engine_on({**held(), "scheduling": {"fair_sharing": fair_sharing}}).up(ignore)
+        yield sandbox.api
 
 
 def main() -> None:
@@ -314,18 +248,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.kueue_trials", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="TRIAL", help="trials to add, such as t7 or c7")
     more: list[str] = parser.parse_args().names
-    named = {fair: [*dict.fromkeys([*names(RECORD, fair_sharing=fair), *more])] for fair in (False, True)}
     found: list[Decision] = []
-    for decisions in trials(named):
-        for decision in decisions:
-            if not decision.agrees:
-                print(decision, flush=True)
-            # If workloads preempt each other in turn, the result for the newcomer may be random.
-            in_circles = decision.verdict.preempts_in_circles or decision.seen.outcome == "preempts_in_circles"
-            if decision.agrees or not in_circles:
-                found.append(decision)
-        print(f"{len(found)} decisions", flush=True)
-    write(RECORD, kueue(), found)
+    for fair in (False, True):
+        named = dict.fromkeys([*names(RECORD, fair_sharing=fair), *more])
+        with control_plane(fair_sharing=fair) as api:
+            for some in batched([draw_named(name, fair_sharing=fair) for name in named], _AT_A_TIME, strict=False):
+                found += carry_out(api, some)
+                print(f"{len(found)} decisions", flush=True)
+    kept: list[tuple[str, Decision]] = []
+    for decision in found:
+        if not decision.agrees:
+            print(decision)
+        # If workloads preempt each other in turn, the result for the newcomer may be random.
+        in_circles = decision.verdict.preempts_in_circles or decision.seen.outcome == "preempts_in_circles"
+        if decision.agrees or not in_circles:
+            kept.append((decision.name, decision))
+    write(RECORD, kept)
 
 
 if __name__ == "__main__":

@@ -6,9 +6,8 @@ it is more reliable than the seconds.
 """
 
 import argparse
-import resource
+import os
 import tempfile
-import time
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -26,23 +25,17 @@ def resources_of(stack_file: Path) -> int:
         return sum(engine.preview(on_event=lambda event: None).change_summary.values())
 
 
-def _processor_seconds() -> float:
-    """Return the processor time of all child processes that have ended."""
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return usage.ru_utime + usage.ru_stime
-
-
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.previews")
     parser.add_argument("stack_files", nargs="*", type=Path, default=sorted((CHECKOUT / "stacks").glob("*.yaml")))
     print(f"{'stack':12}{'seconds':>9}{'CPU s':>7}{'resources':>11}")
     for path in parser.parse_args().stack_files:
-        started, before = time.monotonic(), _processor_seconds()
+        before = os.times()
         with ProcessPoolExecutor(1, get_context("spawn")) as process:
             resources = process.submit(resources_of, path.resolve()).result()
-        seconds, processor = time.monotonic() - started, _processor_seconds() - before
-        print(f"{path.stem.removeprefix('Pulumi.'):12}{seconds:>9.1f}{processor:>7.1f}{resources:>11}", flush=True)
+        _, _, user, system, seconds = (now - then for now, then in zip(os.times(), before, strict=True))
+        print(f"{path.stem.removeprefix('Pulumi.'):12}{seconds:>9.1f}{user + system:>7.1f}{resources:>11}", flush=True)
 
 
 if __name__ == "__main__":

@@ -9,64 +9,40 @@ import time
 from dataclasses import replace
 from typing import NamedTuple
 
-from infra.review.replay.fleet import Fleet, fleet_of_cluster
-from infra.review.replay.results import Summary, summarize
-from infra.review.replay.simulation import Conditions, replay
-from infra.review.replay.trace import Distribution, Trace, draw, places
-from infra.stack.manifests import Object
-from infra.stack.names import ACCELERATOR_LABEL, TOPOLOGY_LABEL, TPU_RESOURCE
+from infra.review.replay.fleet import Fleet
+from infra.review.replay.results import Summary
+from infra.review.replay.trace import Trace
+from tests.infra.review.admission.situations import queue
+from tests.infra.review.replay.fleets import drawn, group, of_queues, stream, summary
 
 _TEAMS, _DAYS, _HOURS = "abcde", 30, 30 * 24
 _SHAPES = {"4x4": 16, "4x8": 32, "8x8": 64}
 _SIZES = {1000: 1120, 4000: 3100, 13_000: 10_000}
 """Chips by number of jobs."""
-_CONDITIONS = Conditions(
-    seed=1,
-    failures_per_day=0.02,
-    repair_hours=2,
-    spares=1,
-    restart_hours=0.1,
-    lead_hours=0.5,
-    maintenance_days=None,
-    maintenance_hours=1,
-)
+_JOB = {"hours": {"median": 1, "p90": 3.6}, "save_minutes": 15, "peak_share": 0.4}
+_CONDITIONS = {"failures_per_day": 0.02, "spares": 1, "restart_hours": 0.1, "lead_hours": 0.5}
 
 
 def _trace(jobs: int, chip_hours: float) -> Trace:
     """Draw jobs of three sizes and priorities for each team, which ask for so many chip-hours together."""
     streams = [
-        {"team": team, "shape": shape, "priority": priority, "jobs_per_day": jobs * share / _DAYS / len(_TEAMS) / 3}
-        | {"slices": [1, 2], "hours": {"median": 1, "p90": 3.6}, "save_minutes": 15, "peak_share": 0.4}
+        stream(team, jobs * share / _DAYS / len(_TEAMS) / 3, shape=shape, priority=priority, **_JOB)
         for team in _TEAMS
         for shape in _SHAPES
         for priority, share in (("low", 0.2), ("normal", 0.5), ("high", 0.3))
     ]
-    drawn = draw(Distribution.model_validate({"days": _DAYS, "jobs": streams}), seed=1)
-    longer = chip_hours / sum(job.hours * job.slices * _SHAPES[job.shape] for job in drawn.jobs)
-    return replace(drawn, jobs=tuple(replace(job, hours=min(job.hours * longer, _HOURS / 4)) for job in drawn.jobs))
+    trace = drawn(*streams, days=_DAYS, seed=1)
+    longer = chip_hours / sum(job.hours * job.slices * _SHAPES[job.shape] for job in trace.jobs)
+    return replace(trace, jobs=tuple(replace(job, hours=min(job.hours * longer, _HOURS / 4)) for job in trace.jobs))
 
 
 def _fleet(trace: Trace, chips: int) -> Fleet:
     """Give each team as many chips of each shape as jobs ask for, in whole slices."""
     work = {shape: sum(job.hours * job.slices for job in trace.jobs if job.shape == shape) for shape in _SHAPES}
-    total = sum(hours * _SHAPES[shape] for shape, hours in work.items())
-    slices = {shape: max(1, round(chips * hours / total / len(_TEAMS))) for shape, hours in work.items()}
-    flavors: list[Object] = [
-        {
-            "metadata": {"name": shape},
-            "spec": {"nodeLabels": {ACCELERATOR_LABEL: "tpu-v6e-slice", TOPOLOGY_LABEL: shape}},
-        }
-        for shape in _SHAPES
-    ]
-    quotas = [
-        {"name": shape, "resources": [{"name": TPU_RESOURCE, "nominalQuota": count * _SHAPES[shape]}]}
-        for shape, count in slices.items()
-    ]
-    preemption = {"withinClusterQueue": "LowerPriority", "reclaimWithinCohort": "Any"}
-    spec = {"cohortName": "all", "preemption": preemption, "resourceGroups": [{"flavors": quotas}]}
-    queues: list[Object] = [{"metadata": {"name": team}, "spec": spec} for team in _TEAMS]
-    lists = {"clusterqueues": queues, "localqueues": (), "resourceflavors": flavors}
-    return fleet_of_cluster("benchmark", lists, {}, fair_sharing=False)
+    share = chips / len(_TEAMS) / sum(hours * _SHAPES[shape] for shape, hours in work.items())
+    quotas = {shape: max(1, round(share * hours)) * _SHAPES[shape] for shape, hours in work.items()}
+    groups = [group(shape, quota * len(_TEAMS), shape, _SHAPES[shape]) for shape, quota in quotas.items()]
+    return of_queues([queue(team, quotas) for team in _TEAMS], *groups)
 
 
 class Measured(NamedTuple):
@@ -84,7 +60,7 @@ def measure(jobs: int, chips: int, load: float) -> Measured:
     """Replay a month of about so many jobs and chips."""
     trace = _trace(jobs, load * chips * _HOURS)
     fleet, began = _fleet(trace, chips), time.process_time()
-    found = summarize(replay(trace, fleet, _CONDITIONS, places(trace, fleet)), 24)
+    found = summary(trace, fleet, **_CONDITIONS)
     seconds = time.process_time() - began
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
     return Measured(len(trace.jobs), sum(group.chips for group in fleet.groups.values()), seconds, memory, found)

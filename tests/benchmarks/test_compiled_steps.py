@@ -3,6 +3,8 @@ from datetime import date
 import pytest
 
 from benchmarks.compiled_steps import TABLE, Design, Row, job, missing, read_rows, row
+from workloads.preflight.compilation import Compilation, Excess
+from workloads.preflight.report import Report
 from workloads.preflight_result import versions
 
 
@@ -60,7 +62,6 @@ def test_only_what_has_no_row_of_these_versions_is_compiled() -> None:
 
 
 def test_a_report_of_what_does_not_fit_makes_a_row_without_a_step() -> None:
-    compilation = {"memory": None, "excess": {"needed_gib": 40.5}, "cpu_seconds": 7.0}
-    report = {"compilation": compilation, "totals": None, "estimate": None, "usable_gib": 31.24}
-    made = row(design(), report)
+    compilation = Compilation(8.0, 7.0, "", None, Excess(40.5, 31.24, ""), (), ())
+    made = row(design(), Report(job(design()), compilation, None, None))
     assert (made.step, made.needed_gib, made.usable_gib) == (None, 40.5, 31.24)

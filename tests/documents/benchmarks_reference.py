@@ -2,6 +2,7 @@
 
 from benchmarks.compiled_steps import TABLE, Row, read_rows
 from tests.made_part import with_part
+from workloads.preflight_result import quoted
 
 BEGIN, END = "<!-- designs: made by tests/documents/benchmarks_reference.py -->\n", "<!-- end of designs -->\n"
 _HEAD = """\
@@ -27,7 +28,9 @@ def _cells(made: Row) -> tuple[str, ...]:
     memory, compiler = f"{needed} of {made.usable_gib:.1f}", f"{made.compile_cpu_seconds:.0f}"
     if made.step is None:
         return ("does not fit", "", "", "", memory, compiler)
-    step, rest = made.step.quoted, [each for each in made.step.steps if each != made.step.quoted]
+    step = quoted(made.step.steps)
+    assert step
+    rest = [each for each in made.step.steps if each != step]
     sent = [f"{_SHORT.get(kind, kind)} {sent / 1e9:.1f}" for kind, sent in made.step.ici_sent_bytes.items()]
     return (
         f"{step.seconds:.3f} ({', '.join(f'{each.seconds:.3f}' for each in rest)})",

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.kueue_decisions import kueue
+from sandbox.programs import versions
 from tests.chain.stack import sandbox_in
 from tests.cli.rehearse import recorded
 from tests.cli.rehearse.cases import CONFIGURATIONS
@@ -35,5 +35,5 @@ def test_kueue_does_what_the_command_says(tmp_path: Path) -> None:
                 found.append(decided)
                 differing += decided.differences(case, said)
     if renews:
-        recorded.write(kueue(), configurations, found)
+        recorded.write(versions()["kueue"], configurations, found)
     assert not differing, "\n".join(differing)

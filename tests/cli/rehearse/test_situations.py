@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.kueue_decisions import kueue
 from cli.rehearse import submission
 from cli.rehearse.rehearse import rehearse_file
 from infra.cluster import kueue_objects
+from sandbox.programs import versions
 from tests.cli.rehearse import recorded
 from tests.cli.rehearse.recorded import RECORD_AGAIN, Decided, Recorded, digest_of
 from tests.cli.rehearse.situations import CASES
@@ -25,7 +25,8 @@ def record() -> tuple[Mapping[str, str], list[Decided]]:
 
 def test_the_record_has_every_case_as_it_is_now_and_the_kueue_of_the_sandbox() -> None:
     version, _, decisions = recorded.read()
-    assert version == kueue(), f"Kueue {version} decided, and the sandbox runs Kueue {kueue()}; {RECORD_AGAIN}"
+    runs = versions()["kueue"]
+    assert version == runs, f"Kueue {version} decided, and the sandbox runs Kueue {runs}; {RECORD_AGAIN}"
     assert {each.case: each.digest for each in decisions} == {case.name: digest_of(case) for case in CASES}, (
         RECORD_AGAIN
     )

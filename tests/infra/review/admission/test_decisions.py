@@ -3,7 +3,8 @@
 import pytest
 
 from benchmarks import kueue_decisions
-from benchmarks.kueue_decisions import RECORD, RECORD_AGAIN, Decision, kueue
+from benchmarks.kueue_decisions import RECORD, RECORD_AGAIN, Decision
+from sandbox.programs import versions
 
 PARTS = 4
 
@@ -14,8 +15,8 @@ def decisions() -> list[Decision]:
 
 
 def test_the_kueue_that_decided_is_the_one_that_the_sandbox_runs() -> None:
-    decided, _ = kueue_decisions.read(RECORD)
-    assert decided == kueue(), f"Kueue {decided} decided, and the sandbox runs Kueue {kueue()}; {RECORD_AGAIN}"
+    (decided, _), runs = kueue_decisions.read(RECORD), versions()["kueue"]
+    assert decided == runs, f"Kueue {decided} decided, and the sandbox runs Kueue {runs}; {RECORD_AGAIN}"
 
 
 @pytest.mark.parametrize("part", range(PARTS))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.kueue_decisions import kueue
+from sandbox.programs import versions
 from tests.infra.review.replay.windows import EVENTS, RECORD, Window, agreement, read
 
 AGREEMENT = 0.99
@@ -15,7 +15,7 @@ def windows() -> list[Window]:
 
 def test_the_record_is_of_the_kueue_that_the_sandbox_runs(windows: list[Window]) -> None:
     decided, _ = read(RECORD)
-    assert decided == kueue(), "record again with: python -m tests.infra.review.replay.windows"
+    assert decided == versions()["kueue"], "record again with: python -m tests.infra.review.replay.windows"
     assert sum(len(window.turns) == EVENTS for window in windows) >= 20
 
 

@@ -9,26 +9,14 @@ import argparse
 import json
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from random import Random
 
-from benchmarks.kueue_decisions import NAMESPACE, Manifest, Trial, draw_named, draw_workload, kueue
-from benchmarks.kueue_trials import (
-    THREADS,
-    TIMEOUT_SECONDS,
-    Watched,
-    control_plane,
-    create,
-    make_namespace,
-    prepare,
-    remove,
-    trial_of,
-    workload_path,
-)
-from infra.cluster.kubernetes import ApiServer
+from benchmarks.kueue_decisions import NAMESPACE, Trial, draw_named, draw_workload, plain, write
+from benchmarks.kueue_trials import PATHS, TIMEOUT_SECONDS, Watched, control_plane, create, queues_of, trial_of
+from infra.cluster.kubernetes import ApiServer, Json
 from infra.review.admission import manifests
 from infra.review.admission.scheduler import Scheduler
 from infra.review.admission.situation import Queue, Situation, Workload
@@ -96,7 +84,7 @@ class _Progress:
     trial: Trial
     random: Random
     holders: Holders = field(default_factory=dict[str, tuple[str, ...]])
-    submitted: list[Manifest] = field(default_factory=list[Manifest])
+    submitted: list[Json] = field(default_factory=list[Json])
     turns: list[Turn] = field(default_factory=list[Turn])
     last: tuple[str | None, str | None] = (None, None)
     """Name of the workload that was just submitted, and of the one that just ended."""
@@ -105,7 +93,7 @@ class _Progress:
         """Submit a workload, or end one that has chips."""
         if self.holders and self.random.random() < _SHARE_OF_ENDS:
             ended = self.random.choice(sorted(self.holders))
-            api.delete(workload_path(ended), {})
+            api.delete(f"{PATHS['Workload']}/{ended}", {})
             self.last = (None, ended)
             return
         name = f"{self.trial.name}-w{len(self.submitted)}"
@@ -115,7 +103,7 @@ class _Progress:
         create(api, self.submitted[-1:])
         self.last = (name, None)
 
-    def note(self, found: Mapping[str, Manifest], queues: Sequence[Queue]) -> None:
+    def note(self, found: Mapping[str, Json], queues: Sequence[Queue]) -> None:
         """Record the holders after the last event."""
         submitted, ended = self.last
         local = {(NAMESPACE, queue.name): queue.name for queue in queues}
@@ -135,51 +123,30 @@ class _Progress:
 
 def carry_out(api: ApiServer, names: Sequence[str], events: int = EVENTS) -> list[Window]:
     """Record windows at the same time, each in a cohort of its own. A window ends early if it does not settle."""
-    trials = [replace(draw_named(name, fair_sharing=False), workloads=[], older=False) for name in names]
+    trials = [draw_named(name, fair_sharing=False) for name in names]
     windows = [_Progress(trial, Random(f"window {trial.name}")) for trial in trials]
     queues = {trial.name: tuple(map(manifests.queue, trial.queues)) for trial in trials}
-    make_namespace(api)
-    with ThreadPoolExecutor(THREADS) as pool:
-        try:
-            list(pool.map(lambda trial: prepare(api, trial), trials))
-            watched = Watched(api, trial_of, most_evictions=_MOST_EVICTIONS)
-            for _ in range(events):
-                calm = [window for window in windows if window.trial.name not in watched.preempts_in_circles]
-                list(pool.map(lambda window: window.act(api), calm))
-                found = watched.settle(TIMEOUT_SECONDS)
-                for window in calm:
-                    if window.trial.name not in watched.preempts_in_circles:
-                        window.note(found, queues[window.trial.name])
-                print(f"{min(len(window.turns) for window in windows)} to {len(windows[0].turns)} events", flush=True)
-        finally:
-            remove(api, pool)
+    with queues_of(api, trials):
+        watched = Watched(api, trial_of, most_evictions=_MOST_EVICTIONS)
+        for _ in range(events):
+            calm = [window for window in windows if window.trial.name not in watched.preempts_in_circles]
+            for window in calm:
+                window.act(api)
+            found = watched.settle(TIMEOUT_SECONDS)
+            for window in calm:
+                if window.trial.name not in watched.preempts_in_circles:
+                    window.note(found, queues[window.trial.name])
+            print(f"{min(len(window.turns) for window in windows)} to {len(windows[0].turns)} events", flush=True)
     return [
-        Window(name=window.trial.name, queues=queues[window.trial.name], turns=tuple(window.turns))
+        Window(name=window.trial.name, queues=queues[window.trial.name], turns=_plain(window.turns))
         for window in windows
     ]
 
 
-def write(path: Path, windows: Iterable[Window]) -> None:
-    """Write windows, without values that differ between recordings for no reason."""
-    lines = [json.dumps({"kueue": kueue()})]
-    for window in windows:
-        submitted = [turn.submitted for turn in window.turns if turn.submitted]
-        uids = {uid: f"{place:02}" for place, uid in enumerate(sorted(each.uid for each in submitted))}
-        first = min(each.queued_at for each in submitted)
-        turns = tuple(
-            turn.model_copy(
-                update={
-                    "submitted": turn.submitted
-                    and turn.submitted.model_copy(
-                        update={"uid": uids[turn.submitted.uid], "queued_at": turn.submitted.queued_at - first}
-                    )
-                }
-            )
-            for turn in window.turns
-        )
-        content = window.model_copy(update={"turns": turns}).model_dump()
-        lines.append(json.dumps(content, default=sorted, separators=(",", ":")).replace(f"{window.name}-", ""))
-    path.write_text("".join(f"{line}\n" for line in lines))
+def _plain(turns: Sequence[Turn]) -> tuple[Turn, ...]:
+    """Return the turns without values that differ between recordings for no reason."""
+    submitted = iter(plain([turn.submitted for turn in turns if turn.submitted]))
+    return tuple(turn.model_copy(update={"submitted": turn.submitted and next(submitted)}) for turn in turns)
 
 
 def read(path: Path) -> tuple[str, list[Window]]:
@@ -196,7 +163,7 @@ def main() -> None:
     known = [window.name for window in read(RECORD)[1]] if RECORD.exists() else []
     with control_plane(fair_sharing=False) as api:
         windows = carry_out(api, [*dict.fromkeys([*known, *more])])
-    write(RECORD, windows)
+    write(RECORD, [(window.name, window) for window in windows])
     for window in windows:
         if differing := window.differing():
             print(f"window {window.name}: other holders after the events {differing}")
