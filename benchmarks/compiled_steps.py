@@ -3,8 +3,7 @@
 Each compilation runs in its own process, one after the other. Nothing runs on a TPU: the seconds are estimates of
 `workloads.preflight`, and the bytes are those of the program. A row is appended at once to
 `benchmarks/designs.jsonl`, so that an interrupted run continues where it stopped. A design is not compiled again if its
-row has the installed versions of JAX and libtpu. With another kernel, the row is only printed, because all rows
-of the table use splash attention.
+row has the installed versions of JAX and libtpu.
 """
 
 import argparse
@@ -28,9 +27,9 @@ if TYPE_CHECKING:
 
 TABLE = Path(__file__).parent / "designs.jsonl"
 ATTENTION: Attention = "splash"
-"""The attention kernel of every design. `auto` uses a faster one if available."""
+"""The attention kernel of a design that names none."""
 NAMES = ("preset", "generation", "topology", "slices", "sequences_per_chip", "remat", "sequence_length")
-FORM = "PRESET:GENERATION:TOPOLOGY:SLICES:SEQUENCES_PER_CHIP:REMAT[:SEQUENCE_LENGTH]"
+FORM = "PRESET:GENERATION:TOPOLOGY:SLICES:SEQUENCES_PER_CHIP:REMAT[:SEQUENCE_LENGTH][:ATTENTION]"
 
 
 class Design(Spec):
@@ -53,16 +52,18 @@ class Design(Spec):
             ValueError: the text is not a design.
         """
         words = written.split(":")
+        kernel = words.pop() if words[-1] in get_args(Attention) else ATTENTION
         if len(words) not in (len(NAMES) - 1, len(NAMES)):
             raise ValueError(f"{written!r} is not a design; write {FORM}")
         named = {name: int(word) if word.isdecimal() else word for name, word in zip(NAMES, words, strict=False)}
         length = load_preset(words[0]).training.sequence_length
-        return cls.model_validate({"sequence_length": length, "attention": ATTENTION} | named)
+        return cls.model_validate({"sequence_length": length, "attention": kernel} | named)
 
     def __str__(self) -> str:
         words = [str(getattr(self, name)) for name in NAMES]
         is_preset_s = self.sequence_length == load_preset(self.preset).training.sequence_length
-        return ":".join(words[:-1] if is_preset_s else words)
+        kernel = [self.attention] if self.attention != ATTENTION else []
+        return ":".join([*(words[:-1] if is_preset_s else words), *kernel])
 
 
 class CompiledStep(Spec):
@@ -167,20 +168,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.compiled_steps", description=__doc__)
     form = f"{FORM} (default: rows of other versions)"
     parser.add_argument("designs", nargs="*", type=Design.parse, metavar="DESIGN", help=form)
-    parser.add_argument("--attention", choices=get_args(Attention), help="another kernel")
     given = parser.parse_args()
     known = read_rows(TABLE.read_text())
-    if given.attention:
-        wanted = [each.model_copy(update={"attention": given.attention}) for each in given.designs]
-    else:
-        wanted = missing(given.designs or [each.design for each in known], known)
+    wanted = missing(given.designs or [each.design for each in known], known)
     os.environ["JAX_PLATFORMS"] = "cpu"
     for design in wanted:
         with ProcessPoolExecutor(1, get_context("spawn")) as process:
             made = process.submit(compile_design, design).result()
-        if not given.attention:
-            with TABLE.open("a") as table:
-                table.write(f"{made.model_dump_json()}\n")
+        with TABLE.open("a") as table:
+            table.write(f"{made.model_dump_json()}\n")
         print(_line(made), flush=True)
 
 

@@ -40,11 +40,18 @@ def test_a_row_that_was_compiled_again_replaces_the_previous_one() -> None:
     assert [each.needed_gib for each in table] == [41.0, 40.0]
 
 
-def test_a_design_is_written_as_it_is_read() -> None:
-    written = "llama-3.2-1b:v5p:4x4x8:2:6:full"
+@pytest.mark.parametrize(
+    ("written", "length", "attention"),
+    [
+        ("llama-3.2-1b:v5p:4x4x8:2:6:full", 8192, "splash"),
+        ("llama-3.2-1b:v5p:4x4x8:2:6:full:32768", 32768, "splash"),
+        ("llama-3.2-1b:v5p:4x4x8:2:6:offload:fused", 8192, "fused"),
+    ],
+)
+def test_a_design_is_written_as_it_is_read(written: str, length: int, attention: str) -> None:
     made = Design.parse(written)
     assert str(made) == written
-    assert (made.sequence_length, made.attention) == (8192, "splash")
+    assert (made.sequence_length, made.attention) == (length, attention)
 
 
 @pytest.mark.parametrize(
