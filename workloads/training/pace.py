@@ -9,9 +9,13 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from multislice_run.records.lines import Pace
-from workloads.training.runtime import Processes
+
+if TYPE_CHECKING:
+    # Reports compare hosts on machines without JAX.
+    from workloads.training.runtime import Processes
 
 STRAGGLING_SHARE = 0.1
 """Share of a step by which a straggler's own time exceeds that of the median host."""
@@ -54,7 +58,7 @@ class SaveTimer:
     """
 
     def __init__(
-        self, limit_seconds: float, processes: Processes, batch: int, clock: Callable[[], float] = time.monotonic
+        self, limit_seconds: float, processes: "Processes", batch: int, clock: Callable[[], float] = time.monotonic
     ):
         self._limit = limit_seconds
         self._processes = processes
