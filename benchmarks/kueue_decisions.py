@@ -306,7 +306,7 @@ class Decision(Spec):
 
 
 def write(path: Path, trials: Iterable[tuple[str, Spec]]) -> None:
-    """Write what the sandbox's Kueue did in trials of these names, which other names then do not begin with."""
+    """Write what the sandbox's Kueue did in each trial, by its name, which names of objects then do not begin with."""
     lines = [json.dumps({"kueue": versions()["kueue"]})]
     for name, found in trials:
         line = json.dumps(found.model_dump(), default=sorted, separators=(",", ":"))

@@ -22,7 +22,7 @@ import pulumi_gcp as gcp
 from infra.cluster.kubernetes import UNREACHABLE, ApiServer
 from infra.cluster.running_jobs import running_jobs
 from infra.objects import KubernetesObject
-from infra.review.obstacles import Loss, Texts, cluster_of, group_texts, loss, slice_dependencies
+from infra.review.obstacles import Loss, Texts, cluster_query, group_texts, loss, slice_dependencies
 from infra.stack import admission_policies
 from infra.stack.command_lines import command_line, stored_command_line
 from infra.stack.manifests import OURS, Manifest, manifest, mark_ours
@@ -137,7 +137,7 @@ class Guard:
         try:
             # Not `get_cluster_output`: an output that fails makes the program fail, even if the error is caught.
             found = await pulumi.runtime.invoke_async(
-                "gcp:container/getCluster:getCluster", cluster_of(place), pulumi.InvokeOptions(provider=self._google)
+                "gcp:container/getCluster:getCluster", cluster_query(place), pulumi.InvokeOptions(provider=self._google)
             )
         except Exception as error:  # The SDK raises a plain Exception for every error of the provider.
             if "not found" in str(error):

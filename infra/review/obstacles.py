@@ -146,7 +146,7 @@ def slice_dependencies(settings: Settings) -> dict[str, Texts]:
     return {"": _flat("", places) | names | existing, **pools, **teams}
 
 
-def cluster_of(place: Texts) -> dict[str, str]:
+def cluster_query(place: Texts) -> dict[str, str]:
     """Return name, location and project of the stack's cluster. `place` has the slice dependencies on the cluster."""
     return {
         "name": place.get(_EXISTING, place["cluster.name"]),

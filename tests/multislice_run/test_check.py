@@ -30,7 +30,7 @@ def check(folder: Path, program: str, minutes: float) -> subprocess.CompletedPro
     path = folder / "program.py"
     path.write_text(program)
     command = ["check", "--minutes", str(minutes), "--", sys.executable, str(path), "400", "0"]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "http_proxy": "http://127.0.0.1:9"}
     return subprocess.run(
         [sys.executable, "-m", "multislice_run", *command],
         env=environment,

@@ -169,7 +169,7 @@ class TokenFolder:
 
     folder: str
     manifest: Manifest
-    _maps: dict[str, mmap] = field(default_factory=dict[str, mmap], compare=False)
+    _maps: dict[str, mmap] = field(default_factory=dict[str, mmap], init=False, repr=False, compare=False)
 
     @classmethod
     def open(cls, folder: str) -> Self:

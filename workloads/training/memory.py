@@ -71,7 +71,7 @@ def smaller_steps(spec: JobSpec) -> dict[str, list[Any]]:
     may_gather_later = training.gather_weights == "each-step" and spec.mesh.stage == 1
     return {
         "accumulation": [parts for parts in range(training.accumulation + 1, sequences + 1) if sequences % parts == 0],
-        # Policies that keep less than the job's, the one that keeps most first.
+        # Policies that need less memory of a device than the job's, the one that needs most first.
         "remat": [*get_args(Remat)[get_args(Remat).index(training.remat) + 1 :]],
         "gather_weights": ["each-layer"] if may_gather_later else [],
         "attention": ["splash"] if training.attention == "reference" else [],

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cli.observed.causes import HostEnd, first_cause, from_text
+from cli.observed.causes import HostEnd, first_cause, from_text, to_text
 from cli.observed.files import Failure, Files
 from cli.observed.observe import Observer
 from cli.observed.snapshot import JobStatus
@@ -150,6 +150,11 @@ _ENDLESS = '{"0": {"host": "slice-0-0", "code": Infinity, "at": 1, "evidence": [
 )
 def test_an_annotation_that_says_nothing_is_ignored(text: str) -> None:
     assert from_text(text) == {}
+
+
+def test_what_is_kept_is_read_again_even_if_it_is_no_unicode() -> None:
+    ends = {1: HostEnd("0/1", None, 2.0, ("evidence \ud800",))}
+    assert from_text(to_text(ends)) == ends
 
 
 def cause(pods: Iterable[dict[str, object]], *records: Failure) -> HostEnd:
