@@ -208,8 +208,8 @@ class Engine:
     def destroy(self, on_event: OnEvent, agreed: Collection[str] = ()) -> None:
         """Destroy the stack as `pulumi destroy` does, without running the program.
 
-        The policies of `infra.stack.admission_policies` whose names are in `agreed` only warn. Raises CommandError when a step fails or
-        another of these policies refuses.
+        The policies of `infra.stack.admission_policies` whose names are in `agreed` only warn. Raises CommandError when
+        a step fails or another of these policies refuses.
         """
         with self._only_warning(agreed):
             self._stack.destroy(on_event=on_event)
