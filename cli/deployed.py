@@ -36,10 +36,11 @@ from infra.stack.names import (
 from infra.stack.published import Published, RecordError
 from infra.stack.settings.errors import nearest
 
+_NOT_DEPLOYED = "not deployed yet"
 _NOT_KNOWN = {
-    "no stack named": "not deployed yet",
-    "PULUMI_ACCESS_TOKEN must be set for login": "not deployed yet, or unknown because Pulumi is not logged in",
-    "program pulumi on the PATH, found none": "not deployed yet, or unknown because Pulumi is not installed",
+    "no stack named": _NOT_DEPLOYED,
+    "PULUMI_ACCESS_TOKEN must be set for login": f"{_NOT_DEPLOYED}, or unknown because Pulumi is not logged in",
+    "program pulumi on the PATH, found none": f"{_NOT_DEPLOYED}, or unknown because Pulumi is not installed",
 }
 """Reason why a stack is not known, by the error of Pulumi before a first `up`."""
 
@@ -279,7 +280,7 @@ def deployed(stack: str, sandbox: Path | None) -> Deployed:
         raise (NotDeployed(told, reasons[0]) if reasons else Halt(told)) from None
     if not {"endpoint", "jobs"} <= outputs.keys():
         told = f"expected stack {stack!r} to be up, got one without a cluster; run `{up}`"
-        raise NotDeployed(told, _NOT_KNOWN["no stack named"])
+        raise NotDeployed(told, _NOT_DEPLOYED)
     return from_outputs(stack, outputs, where)
 
 

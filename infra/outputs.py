@@ -82,35 +82,29 @@ def log_review(
 ) -> None:
     """Log the review in a preview. An `up` is preceded by a preview. `jobsets` are those of all jobs, by job.
     `unchecked` is a section of the stack file."""
+
+    async def log() -> None:
+        deployed = await deployed_bill()
+        # Without an exported bill there is no cluster to look for. A stack without its cluster has a bill, but costs
+        # nothing.
+        endpoint = await guard.endpoint() if deployed else None
+        live = await _workloads(endpoint) if endpoint else None
+        known = Known(
+            at=at,
+            preflights=cached_all(job_specs(settings), cache_folder(os.environ)),
+            deployed=deployed if endpoint else None,
+            workloads=None if live is None else without_deleted(settings, live),
+            unchecked=unchecked,
+        )
+        found = _write_review(settings, known)
+        if known.workloads:
+            # If the engine refuses the plan, the program ends here.
+            found = _write_review(settings, replace(known, kept=await kept_jobs(jobsets)))
+        pulumi.log.info(f"review of {found.stack}\n\n{as_text(answers(found))}")
+
     if pulumi.runtime.is_dry_run():
         # The SDK waits for every output before the program ends.
-        pulumi.Output.from_input(_log_review(settings, guard, jobsets, at, unchecked))
-
-
-async def _log_review(
-    settings: Settings,
-    guard: Guard,
-    jobsets: Mapping[str, KubernetesObject],
-    at: datetime,
-    unchecked: str | None,
-) -> None:
-    deployed = await deployed_bill()
-    # Without an exported bill there is no cluster to look for. A stack without its cluster has a bill, but costs
-    # nothing.
-    endpoint = await guard.endpoint() if deployed else None
-    live = await _workloads(endpoint) if endpoint else None
-    known = Known(
-        at=at,
-        preflights=cached_all(job_specs(settings), cache_folder(os.environ)),
-        deployed=deployed if endpoint else None,
-        workloads=None if live is None else without_deleted(settings, live),
-        unchecked=unchecked,
-    )
-    found = _write_review(settings, known)
-    if known.workloads:
-        # If the engine refuses the plan, the program ends here.
-        found = _write_review(settings, replace(known, kept=await kept_jobs(jobsets)))
-    pulumi.log.info(f"review of {found.stack}\n\n{as_text(answers(found))}")
+        pulumi.Output.from_input(log())
 
 
 def _write_review(settings: Settings, known: Known) -> Review:

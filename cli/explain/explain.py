@@ -191,7 +191,7 @@ def _refused(snapshot: Snapshot, job: JobStatus, workload: Workload, said: Condi
         flavors = dict.fromkeys(found[2] for found in taken if found[1] == TPU_RESOURCE)
         held = _held(snapshot, job, workload, flavors)
         chips = {flavor: sum(other.held_chips.get(flavor, 0) for _, other in held) for flavor in flavors}
-        in_use = [f"{count}{f' in flavor {flavor}' * (len(chips) > 1)}" for flavor, count in chips.items() if count]
+        in_use = [f"{n} in flavor {flavor}" if len(chips) > 1 else str(n) for flavor, n in chips.items() if n]
         compared = f"and other jobs hold {', '.join(in_use)}" if in_use else "more than its queue had free"
         what = f"{requests}, {compared}.{place}"
         if not chips:

@@ -19,7 +19,7 @@ from infra.stack.names import (
     TPU_RESOURCE,
     ZONE_LABEL,
 )
-from infra.stack.tpu import SliceShape, all_shapes, shape_of
+from infra.stack.tpu import SliceShape, all_shapes, generations, shape_of
 from sandbox.providers.plugin import Refusal
 from sandbox.providers.values import at, has_unknown
 from sandbox.site import NODE_LABEL, Site
@@ -73,9 +73,9 @@ def allocatable(machine_type: str) -> tuple[int, int]:
 
 
 def _size(machine_type: str) -> tuple[int, int]:
-    sizes = {shape.machine_type: (shape.vcpus_per_host, shape.memory_gib_per_host) for shape in all_shapes()}
-    if machine_type in sizes:
-        return sizes[machine_type]
+    of_tpus = (machine for generation in generations() for machine in generation.machines)
+    if found := next((machine for machine in of_tpus if machine.name == machine_type), None):
+        return found.vcpus, found.memory_gib
     named = re.search(r"-(standard|highmem|highcpu)-(\d+)$", machine_type)
     if named is None:
         return _SHARED_CORE
